@@ -64,10 +64,7 @@ func newReader(s source, attempts int, feedback string, wanted []envs.ComponentS
 		}
 	}
 	if r.correctness == nil {
-		var err error
-		if r.correctness, err = reward.New("correctness", nil); err != nil {
-			problems = append(problems, err)
-		}
+		r.correctness, _ = reward.New("correctness", nil) // nothing can be wrong without options
 	}
 	if problems != nil {
 		return nil, errors.Join(append(problems, r.Close())...)

@@ -27,11 +27,6 @@ type options struct {
 	OverLong    string `option:"overlong" oneof:"filter,error" doc:"what becomes of rows with longer prompts"`
 }
 
-func newOptions() *options {
-	return &options{Shuffle: true, ShuffleSeed: 1, FirstSeed: 10000, Attempts: 1,
-		Feedback: "That answer is not right. Look for the mistake and answer again.", OverLong: "filter"}
-}
-
 func (o *options) make(request envs.Request) (envs.Env, error) {
 	if o.Tokenizer != "" && o.MaxPrompt == 0 {
 		return nil, errors.New("option tokenizer: it measures prompts for max_prompt_length, which is 0")
@@ -131,18 +126,18 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 	longest := 0
 	for _, row := range list {
 		n, err := measure.Of(row.Prompt)
-		switch {
-		case err != nil:
+		if err == nil && n > o.MaxPrompt && o.OverLong == "error" {
+			err = fmt.Errorf("the prompt has %d %s, more than max_prompt_length = %d", n, measure.Unit, o.MaxPrompt)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s row %d: %w", o.File, row.Index, err)
-		case n <= o.MaxPrompt:
+		}
+		if n <= o.MaxPrompt {
 			kept = append(kept, row)
-		case o.OverLong == "error":
-			return nil, fmt.Errorf("%s row %d: the prompt has %d %s, more than max_prompt_length = %d", o.File,
-				row.Index, n, measure.Unit, o.MaxPrompt)
 		}
 		longest = max(longest, n)
 	}
-	if len(kept) == 0 {
+	if kept == nil {
 		return nil, fmt.Errorf("%s: no prompt is within max_prompt_length = %d %s; the longest has %d", o.File,
 			o.MaxPrompt, measure.Unit, longest)
 	}
@@ -152,17 +147,18 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 func init() {
 	envs.Register(envs.Spec{
 		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16,
-		MaxReplyWords: 0,
-		PlainReplies:  true,
-		NewOptions:    func() any { return newOptions() },
+		PlainReplies: true,
+		NewOptions: func() any {
+			return &options{Shuffle: true, ShuffleSeed: 1, FirstSeed: 10000, Attempts: 1, OverLong: "filter",
+				Feedback: "That answer is not right. Look for the mistake and answer again."}
+		},
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
 			return func() (envs.Env, error) { return r.Options.(*options).make(r) }, nil
 		},
 	}, envs.Spec{
 		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1,
-		MaxReplyWords: 0,
-		PlainReplies:  true,
-		NewOptions:    func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
+		PlainReplies: true,
+		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
 			return r.Options.(*sums).factory(r.Components)
 		},

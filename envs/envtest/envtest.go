@@ -1,3 +1,4 @@
+// Package envtest opens environments in the tests of their packages.
 package envtest
 
 import (

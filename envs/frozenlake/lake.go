@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"gyre/envs/grid"
 )
@@ -49,33 +50,24 @@ func generate(rng *rand.Rand, size int, frozen float64) (*lake, error) {
 
 // parse reads a map in Gymnasium's letters: S start, F frozen, H hole, G goal.
 func parse(rows []string) (*lake, error) {
-	l := &lake{Size: grid.Size{Rows: len(rows)}}
-	starts, goals := 0, 0
+	l := &lake{}
+	letters := strings.Join(rows, "")
 	for r, row := range rows {
-		if r == 0 {
-			l.Cols = len(row)
-		}
-		if len(row) != l.Cols || len(row) == 0 {
+		l.Size = grid.Size{Rows: len(rows), Cols: len(rows[0])}
+		if len(row) != l.Cols || row == "" {
 			return nil, fmt.Errorf("option map: row %d has %d cells, the first has %d: expected equal rows", r,
 				len(row), l.Cols)
 		}
-		for c, letter := range []byte(row) {
-			switch letter {
-			case 'S':
-				l.start = grid.Pos{Row: r, Col: c}
-				starts++
-			case 'G':
-				l.goal = grid.Pos{Row: r, Col: c}
-				goals++
-			case 'F', 'H':
-			default:
-				return nil, fmt.Errorf("option map: row %d, column %d: expected S, F, H or G, got %q", r, c, letter)
-			}
-			l.hole = append(l.hole, letter == 'H')
+		if c := strings.IndexFunc(row, func(r rune) bool { return !strings.ContainsRune("SFHG", r) }); c >= 0 {
+			return nil, fmt.Errorf("option map: row %d, column %d: expected S, F, H or G, got %q", r, c, row[c])
 		}
 	}
-	if starts != 1 || goals != 1 {
+	if starts, goals := strings.Count(letters, "S"), strings.Count(letters, "G"); starts != 1 || goals != 1 {
 		return nil, fmt.Errorf("option map: expected one S and one G, got %d and %d", starts, goals)
+	}
+	l.start, l.goal = l.At(strings.Index(letters, "S")), l.At(strings.Index(letters, "G"))
+	for _, letter := range letters {
+		l.hole = append(l.hole, letter == 'H')
 	}
 	if _, reachable := l.path(l.start); !reachable {
 		return nil, fmt.Errorf("option map: the goal cannot be reached from the start without crossing a hole")

@@ -46,8 +46,7 @@ const longestHeader = 64 << 10
 func newServer(url, token string, attempt time.Duration, maxBytes int) *server {
 	s := &server{url: url, token: token, attempt: attempt, maxBytes: maxBytes, client: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
-			Proxy:                  http.ProxyFromEnvironment,
-			MaxResponseHeaderBytes: longestHeader},
+			Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: longestHeader},
 		// A server does not send its callers elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gyre/envs/sokoban"
+	"gyre/envs/sudoku"
 	"gyre/internal/answer/algebra"
 )
 
@@ -48,34 +49,15 @@ func verifyCountdown(pred string, r Reply) bool {
 // verifySudoku accepts a grid that keeps the puzzle's numbers and has each number once in every row, column and box.
 func verifySudoku(pred string, r Reply) bool {
 	var m struct{ Puzzle [][]int }
-	if !metadata(r, &m) || len(m.Puzzle) == 0 {
-		return false
-	}
-	n := len(m.Puzzle)
-	box := 1
-	for box*box < n {
-		box++
-	}
-	fields := strings.Fields(pred)
-	if len(fields) != n*n || box*box != n {
-		return false
-	}
-	seen := map[[3]int]bool{}
-	for i, text := range fields {
-		row, column := i/n, i%n
+	var numbers []int
+	for _, text := range strings.Fields(pred) {
 		value, err := strconv.Atoi(text)
-		if err != nil || value < 1 || value > n || len(m.Puzzle[row]) != n || m.Puzzle[row][column] != 0 &&
-			m.Puzzle[row][column] != value {
+		if err != nil {
 			return false
 		}
-		for _, unit := range [][3]int{{0, row, value}, {1, column, value}, {2, row/box*box + column/box, value}} {
-			if seen[unit] {
-				return false
-			}
-			seen[unit] = true
-		}
+		numbers = append(numbers, value)
 	}
-	return true
+	return metadata(r, &m) && sudoku.Solves(m.Puzzle, numbers)
 }
 
 // xsb turns the letters of the puzzle's text into those of level files.

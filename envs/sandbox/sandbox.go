@@ -47,12 +47,6 @@ type Config struct {
 	Isolation string // Full or Limits
 }
 
-// What a call may print and write, in bytes.
-const (
-	maxOutput = 1 << 20
-	maxDisk   = 16 << 20
-)
-
 // Job is a program and how to call it.
 type Job struct {
 	Program string
@@ -81,6 +75,8 @@ type Outcome struct {
 // Sandbox runs jobs, a few at a time. It is safe for concurrent use.
 type Sandbox struct {
 	config Config
+	output int // bytes that a call may print
+	disk   int // bytes that a call may write
 	filter [][4]uint32
 	slots  chan struct{}
 }
@@ -101,7 +97,7 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 		return nil, fmt.Errorf("sandbox: %s does not run: %w", path, err)
 	}
 	c.Python = string(bytes.TrimSpace(itself))
-	s := &Sandbox{config: c, slots: make(chan struct{}, runtime.NumCPU())}
+	s := &Sandbox{config: c, output: 1 << 20, disk: 16 << 20, slots: make(chan struct{}, runtime.NumCPU())}
 	if c.Isolation == Full {
 		if s.filter, err = systemCalls(); err == nil {
 			err = s.prove(ctx)
@@ -177,7 +173,7 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "scratch": scratch, "filter": s.filter,
 		"limits": map[string]any{
 			"seconds": s.config.Seconds, "clock": clock.Seconds(), "memory": s.config.MemoryMiB << 20,
-			"output": maxOutput, "disk": maxDisk, "file": maxDisk,
+			"output": s.output, "disk": s.disk, "file": s.disk,
 		},
 	})
 	if err != nil {

@@ -18,7 +18,11 @@ import (
 
 // shared is one sandbox for all tests; they are skipped where the machine has none, which New says.
 var shared = sync.OnceValues(func() (*Sandbox, error) {
-	return New(context.Background(), Config{"python3", 1, 256, Full})
+	s, err := New(context.Background(), Config{"python3", 1, 256, Full})
+	if err == nil {
+		s.output, s.disk = 64<<10, 1<<20
+	}
+	return s, err
 })
 
 func confined(t *testing.T) *Sandbox {

@@ -20,25 +20,20 @@ const (
 // killed are the system calls that a program is killed for: they reach the network, other processes or the kernel.
 var killed = []uint32{
 	unix.SYS_SOCKET, unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL,
-	unix.SYS_PIDFD_OPEN,
-	unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV,
-	unix.SYS_PROCESS_VM_WRITEV, unix.SYS_UNSHARE,
-	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_BY_HANDLE_AT,
-	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEYCTL, unix.SYS_ADD_KEY,
-	unix.SYS_REQUEST_KEY,
-	unix.SYS_IO_URING_SETUP, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT,
-	unix.SYS_SWAPON,
+	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV,
+	unix.SYS_PROCESS_VM_WRITEV, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2,
+	unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
+	unix.SYS_USERFAULTFD, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_IO_URING_SETUP,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON,
 }
 
 // denied are those that fail: libraries try them and go on, or Landlock does not know them.
 var denied = []uint32{
 	unix.SYS_SETSID, unix.SYS_SETPGID, unix.SYS_SETRLIMIT, unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET,
-	unix.SYS_SEMGET,
-	unix.SYS_MQ_OPEN, unix.SYS_TRUNCATE, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN,
-	unix.SYS_FCHOWNAT,
-	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR,
-	unix.SYS_FREMOVEXATTR,
-	unix.SYS_UTIMENSAT, unix.SYS_SECCOMP, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SETPRIORITY,
+	unix.SYS_SEMGET, unix.SYS_MQ_OPEN, unix.SYS_TRUNCATE, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2,
+	unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR,
+	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_UTIMENSAT, unix.SYS_SECCOMP,
+	unix.SYS_SCHED_SETAFFINITY, unix.SYS_SETPRIORITY,
 }
 
 // systemCalls assembles the filter as instructions (code, jump if true, jump if false, operand).

@@ -44,16 +44,15 @@ func newCorpus(documents []document) *corpus {
 			c.byTitle[titleKey(d.title)] = i
 		}
 		counts := map[string]int32{}
-		length := int32(0)
-		for _, term := range termsOf(d.title+"\n"+d.text, stems) {
+		terms := termsOf(d.title+"\n"+d.text, stems)
+		for _, term := range terms {
 			counts[term]++
-			length++
 		}
 		for term, count := range counts {
 			c.terms[term] = append(c.terms[term], posting{int32(i), count})
 		}
-		c.lengths = append(c.lengths, length)
-		total += int(length)
+		c.lengths = append(c.lengths, int32(len(terms)))
+		total += len(terms)
 	}
 	c.average = float64(total) / float64(len(documents))
 	return c
@@ -107,17 +106,12 @@ func (c *corpus) search(query string, n int) []hit {
 	}
 	var hits []hit
 	for i, score := range scores {
-		if score == 0 || len(hits) == n && score <= hits[n-1].score {
-			continue
+		if score > 0 {
+			hits = append(hits, hit{i, score})
 		}
-		at := len(hits)
-		for at > 0 && hits[at-1].score < score {
-			at--
-		}
-		hits = slices.Insert(hits, at, hit{i, score})
-		hits = hits[:min(n, len(hits))]
 	}
-	return hits
+	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
+	return hits[:min(n, len(hits))]
 }
 
 // readDocuments reads the rows of a corpus.
@@ -131,24 +125,29 @@ func readDocuments(table *dataset.Table) (documents []document, err error) {
 	return documents, nil
 }
 
+// firstText is the first text in the columns of these names, "" where there is none.
+func firstText(row dataset.Columns, names ...string) string {
+	for _, name := range names {
+		if text, _ := row[name].(string); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
 // documentOf reads a row under any of the names that corpora give their columns. Where it has no title the first of
 // several lines is one ("\"Title\"\ntext").
 func documentOf(row dataset.Columns) (d document, err error) {
-	for _, name := range []string{"title", "name"} {
-		if text, ok := row[name].(string); ok && d.title == "" {
-			d.title = text
-		}
-	}
+	d.title = firstText(row, "title", "name")
 	for _, name := range []string{"text", "contents", "content", "passage", "sentences"} {
-		switch text := row[name].(type) {
-		case string:
-			d.text = text
-		case []any:
-			d.text = joined(text)
-		default:
-			continue
+		if d.text != "" {
+			break
 		}
-		break
+		if list, ok := row[name].([]any); ok {
+			d.text = joined(list)
+		} else {
+			d.text, _ = row[name].(string)
+		}
 	}
 	if d.text = strings.TrimSpace(d.text); d.text == "" {
 		return d, errors.New("expected a document: a title, and a text in column text, contents, content, passage or " +

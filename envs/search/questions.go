@@ -43,11 +43,7 @@ func readQuestions(table *dataset.Table) (questions []question, documents []docu
 
 // questionOf reads a row under any of the names that data sets of questions give their columns.
 func questionOf(row dataset.Columns) (q question, err error) {
-	for _, name := range []string{"question", "query", "problem"} {
-		if text, ok := row[name].(string); ok && q.text == "" {
-			q.text = text
-		}
-	}
+	q.text = firstText(row, "question", "query", "problem")
 	for _, name := range []string{"answer", "answers", "golden_answers", "ground_truth", "reward_model"} {
 		if q.answers == nil {
 			q.answers = answersOf(row[name])

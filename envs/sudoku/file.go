@@ -51,3 +51,19 @@ func readPuzzle(rows [][]int) (pair, error) {
 	}
 	return pair{puzzle, solution}, nil
 }
+
+// Solves says whether numbers, row by row, fill a puzzle (0 for empty cells) and keep what it gives.
+func Solves(rows [][]int, numbers []int) bool {
+	g := newGrid(len(rows))
+	if g.box*g.box != g.n || g.n > 25 || len(numbers) != g.n*g.n {
+		return false
+	}
+	for i, v := range numbers {
+		row := rows[i/g.n]
+		if v < 1 || v > g.n || len(row) != g.n || row[i%g.n] != 0 && row[i%g.n] != v || g.open(i)>>v&1 == 0 {
+			return false
+		}
+		g.set(i, int8(v))
+	}
+	return true
+}

@@ -1,6 +1,7 @@
 package sudoku
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,18 +43,23 @@ func (g *game) Observe() envs.Observation {
 
 // list prints a set of numbers.
 func list(set uint32) string {
-	if set == 0 {
-		return "none"
+	var words []string
+	for _, v := range numbers(set) {
+		words = append(words, strconv.Itoa(int(v)))
 	}
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers(set)), "[]"), " ", ", ")
+	return cmp.Or(strings.Join(words, ", "), "none")
 }
 
 // appendCell writes a number, or a dot for an empty cell, to the right of its width.
 func appendCell(text []byte, v int8, width int) []byte {
-	if v == 0 {
-		return fmt.Appendf(text, "%*s", width, ".")
+	number := "."
+	if v > 0 {
+		number = strconv.Itoa(int(v))
 	}
-	return fmt.Appendf(text, "%*d", width, v)
+	for range width - len(number) {
+		text = append(text, ' ')
+	}
+	return append(text, number...)
 }
 
 // drawPlain writes numbers and dots.

@@ -12,8 +12,8 @@ var applicable = names(`sin cos tan cot sec csc asin acos atan sinh cosh tanh ln
 var accents = names(`overline overrightarrow vec hat bar underline widehat`)
 
 // unsupported commands begin what cannot be compared by value.
-var unsupported = names(`int sum prod lim mid unknown to mapsto rightarrow Rightarrow cdots ldots dots not forall exists mod pmod
-	leq geq neq in`)
+var unsupported = names(`int sum prod lim mid unknown to mapsto rightarrow Rightarrow cdots ldots dots
+	not forall exists mod pmod leq geq neq in`)
 
 func (r *reader) atom() *node {
 	defer r.nest()()

@@ -53,7 +53,8 @@ func readable(ok *bool) {
 
 var (
 	// ignored commands have no meaning for equality.
-	ignored = names(`left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits quad qquad circ , ; : ! dots $ % ~`)
+	ignored = names(`left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits
+		quad qquad circ , ; : ! dots $ % ~`)
 	// textual commands have words as their argument.
 	textual = names(`text textrm textbf textit textnormal mathrm mathbf mathit mathsf mbox hbox operatorname rm`)
 	// written are the names that count as commands without their backslash.

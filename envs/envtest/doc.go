@@ -1,2 +1,0 @@
-// Package envtest opens environments in the tests of their packages.
-package envtest
