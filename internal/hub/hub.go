@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -112,6 +113,9 @@ func (h Hub) Fetch(ctx context.Context, path, target string, f File, progress Pr
 			break
 		}
 		if !broken || attempt == attempts || ctx.Err() != nil {
+			if info, unknown := out.Stat(); unknown == nil && info.Size() == 0 {
+				err = errors.Join(err, os.Remove(part))
+			}
 			return err
 		}
 		select {
@@ -135,7 +139,8 @@ func (h Hub) resume(ctx context.Context, path string, out *os.File, f File, prog
 	body, at, err := h.Get(ctx, path, have)
 	if err != nil {
 		_, broken = errors.AsType[*url.Error](err)
-		return broken, err
+		dial, ok := errors.AsType[*net.OpError](err)
+		return broken && !(ok && dial.Op == "dial" && have == 0), err // nobody is there: waiting helps nobody
 	}
 	defer body.Close()
 	if _, err := out.Seek(at, io.SeekStart); err != nil {

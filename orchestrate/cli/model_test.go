@@ -38,7 +38,7 @@ func TestModelCommands(t *testing.T) {
 		{"model convert " + fixture + " " + second + " --force", exitcode.Done, "as float32"},
 		{"model convert " + corpus + " " + filepath.Join(parent, "third"), exitcode.Failed, "expected a .gguf file"},
 		{"model convert " + fixture + " " + second + " --dtype int4", exitcode.Usage, "--dtype"},
-		{"model convert " + fixture, exitcode.Usage, "needs FILE.gguf|DIR TARGET"},
+		{"model convert " + fixture, exitcode.Usage, "takes FILE.gguf|DIR TARGET"},
 		{"model init " + filepath.Join(parent, "third") + " --heads 3", exitcode.Usage, "multiple of the heads"},
 		{"model info " + parent, exitcode.Failed, "no config.json"},
 	} {

@@ -221,6 +221,9 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 	mustIn(t, dir, "sft", config, "run.name=warm", "sft.epochs=1")
 	t.Chdir(dir)
 	const step, warm = "runs/tiny/global_step_1", "runs/warm/global_step_1"
+	if err := os.WriteFile("rows.jsonl", []byte(`{"ids": [5, 6]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	uses := []struct{ part, command string }{ // what a command reads of a step's folder: all of it, or one model
 		{"", "eval CONFIG --checkpoint STEP"},
 		{"", "eval CONFIG --checkpoint runs/tiny"},
@@ -234,8 +237,8 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 		{"actor", "train CONFIG run.name=new model.path=STEP/actor"},
 		{"actor", "train CONFIG run.name=new algorithm.kl_coef=0.1 model.reference=STEP/actor"},
 		{"actor", "sft CONFIG run.name=new model.path=STEP/actor"},
-		{"actor", "score --model STEP/actor"},
-		{"actor", "generate --model STEP/actor"},
+		{"actor", "score --model STEP/actor --input rows.jsonl"},
+		{"actor", "generate --model STEP/actor --input rows.jsonl"},
 		{"actor", "tokenize --model STEP/actor"},
 		{"actor", "model info STEP/actor"},
 		{"actor", "model convert STEP/actor other"},
