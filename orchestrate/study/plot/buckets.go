@@ -87,8 +87,8 @@ func (a analysis) intervals() string {
 func comparable(list []analysis) error {
 	for _, a := range list {
 		if first := list[0]; a.profile != first.profile {
-			return fmt.Errorf("the analyses cannot be compared: %s has the %s, %s the %s, and their norms mean different "+
-				"things", first.name, first.describe(), a.name, a.describe())
+			return fmt.Errorf("the analyses cannot be compared: %s has the %s, %s the %s, and their norms mean "+
+				"different things", first.name, first.describe(), a.name, a.describe())
 		}
 	}
 	return nil

@@ -47,8 +47,8 @@ func readExported(d StepDir) (metrics.Record, error) {
 				return record, err
 			}
 			if len(found) != 1 {
-				return record, fmt.Errorf("%s: expected metrics.json or one gradient_analysis_metrics_step_N.json, got "+
-					"%d of the latter; name the file itself", d.Path, len(found))
+				return record, fmt.Errorf("%s: expected metrics.json or one gradient_analysis_metrics_step_N.json, "+
+					"got %d of the latter; name the file itself", d.Path, len(found))
 			}
 			path = found[0]
 		}

@@ -123,8 +123,9 @@ func labelsOf(runs []*rundir.Run) []string {
 
 func newSection(r *rundir.Run) (s section, err error) {
 	o := r.Outcome()
-	s = section{Status: describe(o), Mood: moods[o.Status], Reason: o.Reason, About: about(r), Training: plot.Training(r),
-		Validations: validations(r), Time: plot.Times(o), Final: final(r), Checkpoints: r.Checkpoints()}
+	s = section{Status: describe(o), Mood: moods[o.Status], Reason: o.Reason, About: about(r),
+		Training: plot.Training(r), Validations: validations(r), Time: plot.Times(o), Final: final(r),
+		Checkpoints: r.Checkpoints()}
 	if r.Broken != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("The metrics could not be read to their end: %v", r.Broken))
 	}

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -21,30 +22,21 @@ type slot struct {
 
 // deal shares devices and threads among the slots.
 func (s *Study) deal() ([]slot, error) {
-	n, each := s.Slots, s.DevicesPerRun
-	if len(s.Devices) > 0 {
-		each = max(each, 1)
-		if len(s.Devices) < each {
-			return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", settings.ErrInvalid, each,
-				len(s.Devices))
-		}
-		if n == 0 {
-			n = len(s.Devices) / each
-		}
-		if n*each > len(s.Devices) {
-			return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", settings.ErrInvalid, n,
-				each, n*each, len(s.Devices))
-		}
+	each, have := max(s.DevicesPerRun, 1), len(s.Devices)
+	n := max(cmp.Or(s.Slots, have/each), 1)
+	switch {
+	case have == 0:
+	case have < each:
+		return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", settings.ErrInvalid, each, have)
+	case n*each > have:
+		return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", settings.ErrInvalid, n, each,
+			n*each, have)
 	}
-	n = max(n, 1)
-	threads := s.ThreadsPerRun
-	if threads == 0 {
-		threads = max(1, runtime.NumCPU()/n)
-	}
+	threads := cmp.Or(s.ThreadsPerRun, max(1, runtime.NumCPU()/n))
 	out := make([]slot, n)
 	for i := range out {
 		out[i].threads = threads
-		if len(s.Devices) > 0 {
+		if have > 0 {
 			out[i].devices = s.Devices[i*each : (i+1)*each]
 		}
 	}

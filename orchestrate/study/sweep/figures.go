@@ -230,7 +230,9 @@ func (g group) collapsed() (n int) {
 
 // runs are the results of runs that have begun.
 func (g group) runs() []row {
-	return slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.logged == nil && r.run.Status == Pending })
+	return slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool {
+		return r.logged == nil && r.run.Status == Pending
+	})
 }
 
 // heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values

@@ -17,8 +17,8 @@ import (
 const logWidth = 160
 
 // The summary log is the summary as text. It is written anew when the study is started, grows by a line as each run
-// ends, and ends in the lines of all runs in their order and the tables. What a run's line says is also in a file beside
-// its log, LOG.result.
+// ends, and ends in the lines of all runs in their order and the tables. What a run's line says is also in a file
+// beside its log, LOG.result.
 
 // head is what the summary log begins with.
 func (x *execution) head() []string {
@@ -85,10 +85,13 @@ func (s *Study) line(r *Run) string {
 		parts = append(parts, fmt.Sprintf("seed=%d", r.Seed))
 	}
 	result := newRow(r, "")
-	end := map[Status]string{Finished: "status=success", Failed: "status=fail",
-		Paused: fmt.Sprintf("status=paused | steps=%d", result.Steps),
+	end := map[Status]string{
+		Finished: "status=success",
+		Failed:   "status=fail",
+		Paused:   fmt.Sprintf("status=paused | steps=%d", result.Steps),
 		// a training regime that failed, and no failure of the run
-		StoppedEarly: fmt.Sprintf("status=stopped_early | early_stop=%s | steps=%d", result.Rule, result.Steps)}[r.Status]
+		StoppedEarly: fmt.Sprintf("status=stopped_early | early_stop=%s | steps=%d", result.Rule, result.Steps),
+	}[r.Status]
 	if end == "" {
 		return strings.Join(append(parts, "status=missing\n"), separator)
 	}

@@ -165,7 +165,8 @@ func newBest(r *Run, score float64) Best {
 func (x *execution) summarise() (Summary, error) {
 	s := Summary{dir: x.study.Dir(), rungs: x.rungs, groups: groupsOf(x.shown(), x.study.Objective), Best: x.bests()}
 	var base group
-	if len(s.groups) > 0 && x.rungs == 0 { // configurations of a search differ in their steps too: they are not compared
+	// Configurations of a search differ in their steps too: they are not compared.
+	if len(s.groups) > 0 && x.rungs == 0 {
 		base = s.groups[0]
 		i := slices.IndexFunc(s.groups, func(g group) bool { return g.Condition == x.study.Baseline })
 		if i >= 0 {
