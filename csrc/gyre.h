@@ -133,10 +133,10 @@ typedef enum { GYRE_SHARD_NONE = 0, GYRE_SHARD_OPTIMIZER = 1, GYRE_SHARD_FULL = 
 typedef struct {
   gyre_group* group;      // must outlive the model; NULL: one process
   int32_t shard;          // gyre_shard
-  int32_t replicas;       // copies of the model, each spread over size / replicas neighbours
+  int32_t replicas;       // copies of the model, each sharded over size / replicas neighbours
   int32_t prefetch;       // blocks under way while one computes
-  int32_t narrow;         // 1: bfloat16 between ranks
-  int32_t deterministic;  // 1: sums of gradients by lanes, the same bits for every number of ranks that divides them
+  bool bfloat16;          // between ranks; otherwise float32
+  bool deterministic;     // sums of gradients by lanes, the same bits for every number of ranks that divides them
   int32_t lanes;          // of all ranks together, when deterministic
 } gyre_sharding;
 
@@ -386,11 +386,11 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);
-// For a model that several ranks share (gyre_model_share): waits for the first rank's engine to make a step and makes
-// this rank's part of it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in
+// After gyre_model_tensor_parallel: waits for the first rank's engine to make a step and computes this rank's shard of
+// it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in
 // a step cannot be followed further: the group is to be aborted.
 gyre_status gyre_engine_follow(gyre_engine* engine, bool* more, gyre_error* err);
-// Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not shared.
+// Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not tensor parallel.
 gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
 
 // ---- models over ranks -----------------------------------------------------------------------------------------
@@ -407,10 +407,10 @@ gyre_status gyre_model_gather(gyre_model* model, gyre_error* err);
 // together, each of which has some heads, columns and rows of the vocabulary of the packed weights, and the keys and
 // values of its heads. Tokens and log-probs are those of one rank, bit for bit on the CPU's kernels. Requests go to the
 // engine of the group's first rank; the others call gyre_engine_follow. A group of one changes nothing.
-gyre_status gyre_model_share(gyre_model* model, gyre_group* group, gyre_error* err);
-// Whether gyre_model_share would divide a model of this configuration over so many ranks: GYRE_INVALID_ARGUMENT says
+gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group, gyre_error* err);
+// Whether gyre_model_tensor_parallel would divide a model of this configuration over so many ranks: GYRE_INVALID_ARGUMENT says
 // which numbers it can be divided over.
-gyre_status gyre_check_share(const gyre_model_config* config, int32_t ranks, gyre_error* err);
+gyre_status gyre_check_tensor_parallel(const gyre_model_config* config, int32_t ranks, gyre_error* err);
 // The lanes of this rank: *count of them from *first on.
 void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count);
 // Passes that follow belong to this lane, one of this rank's, in rising order until the buffer is zeroed or read.
@@ -444,8 +444,9 @@ void gyre_store_free(gyre_store* store);
 gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size, gyre_error* err);
 // Does not wait: *data is NULL where there is no such key.
 gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size, gyre_error* err);
-// Adds to a counter, which begins at 0.
-gyre_status gyre_store_add(gyre_store* store, const char* key, int64_t amount, int64_t* value, gyre_error* err);
+// Sets a key that nobody has set; *held: the value that it has then.
+gyre_status gyre_store_claim(gyre_store* store, const char* key, const void* data, int64_t size, void** held,
+                             int64_t* held_size, gyre_error* err);
 // Frees what a function below or above has handed over.
 void gyre_bytes_free(void* data);
 
@@ -464,32 +465,21 @@ gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gy
 void gyre_group_free(gyre_group* group);
 // Makes whatever waits here, and everything after it, fail with the reason. Other ranks are not told.
 void gyre_group_abort(gyre_group* group, const char* reason);
-// The rank whose end or silence made the group fail; -1: none.
-int32_t gyre_group_lost(const gyre_group* group);
-
-typedef enum { GYRE_SUM = 0, GYRE_MAX = 1, GYRE_MIN = 2 } gyre_reduction;
-// In place; added in one fixed order, so all ranks have the same bits.
-gyre_status gyre_group_all_reduce(gyre_group* group, double* values, int64_t n, int32_t reduction, gyre_error* err);
 // *data: what each rank gave, one after the other; sizes has one entry per rank.
 gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t size, int64_t* sizes, void** data,
                                   gyre_error* err);
-gyre_status gyre_group_broadcast(gyre_group* group, const void* mine, int64_t size, int32_t root, void** data,
-                                 int64_t* data_size, gyre_error* err);
-gyre_status gyre_group_barrier(gyre_group* group, gyre_error* err);
 
 // What has been sent so far, by kind.
 typedef enum {
   GYRE_CARGO_CONTROL = 0,
   GYRE_CARGO_WEIGHTS = 1,
   GYRE_CARGO_GRADIENTS = 2,
-  GYRE_CARGO_CHECKPOINT = 3,
-  GYRE_CARGO_ACTIVATIONS = 4,
-  GYRE_CARGO_KINDS = 5
+  GYRE_CARGO_ACTIVATIONS = 3,
+  GYRE_CARGO_KINDS = 4
 } gyre_cargo;
 typedef struct {
-  int64_t operations;
-  double sent, received;  // bytes
-  double waited;          // seconds in which this rank could not go on
+  double sent;    // bytes
+  double waited;  // seconds in which this rank could not go on
 } gyre_traffic;
 void gyre_group_traffic(const gyre_group* group, gyre_traffic out[GYRE_CARGO_KINDS]);
 

@@ -285,29 +285,25 @@ func (e *Engine) Sleep() error {
 	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_sleep(h, err) })
 }
 
-// Together samples with the ranks that share the model ([Model.Share]), all of which call it: on the first of them lead
-// runs, which submits requests and makes steps; the others make their parts of these steps until lead returns. The end
-// of ctx, and an error of lead, fail the group. In one process it is lead alone.
-func (e *Engine) Together(ctx context.Context, lead func() error) error {
+// TensorParallel samples with the other ranks of [Model.TensorParallel], all of which call it: on the first of them run
+// submits requests and makes steps; the others compute their shards of these steps until it returns. The end of ctx,
+// and an error of run, fail the group. In one process it is run alone.
+func (e *Engine) TensorParallel(ctx context.Context, run func() error) error {
 	var group *Group
 	execute(func() { group = e.model.sampling })
 	if group == nil {
-		return lead()
+		return run()
 	}
 	// not by the executor: it may wait for another rank
 	stop := context.AfterFunc(ctx, func() { group.Abort(context.Cause(ctx).Error()) })
 	defer stop()
-	if group.Rank() > 0 {
-		return e.follow(ctx)
+	if group.Rank() == 0 {
+		if err := run(); err != nil {
+			group.Abort(err.Error())
+			return err
+		}
+		return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_dismiss(h, err) })
 	}
-	if err := lead(); err != nil {
-		group.Abort(err.Error())
-		return err
-	}
-	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_dismiss(h, err) })
-}
-
-func (e *Engine) follow(ctx context.Context) error {
 	for more := C.bool(true); more; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -321,7 +317,10 @@ func (e *Engine) follow(ctx context.Context) error {
 }
 
 // Follows tells whether another rank's engine takes the requests.
-func (e *Engine) Follows() bool { return e.model.follows() }
+func (e *Engine) Follows() (follows bool) {
+	execute(func() { follows = e.model.sampling.Rank() > 0 })
+	return follows
+}
 
 // Stats reports the engine's state.
 func (e *Engine) Stats() (EngineStats, error) {

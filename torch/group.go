@@ -7,21 +7,13 @@ package torch
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
-)
-
-// Op says how [Group.AllReduce] joins numbers.
-type Op int
-
-// The sum, the largest and the smallest of all ranks; a NaN of any rank shows in all three.
-const (
-	Sum Op = C.GYRE_SUM
-	Max Op = C.GYRE_MAX
-	Min Op = C.GYRE_MIN
 )
 
 // GroupConfig says who meets whom, and where.
@@ -43,56 +35,23 @@ type GroupConfig struct {
 // context: what other ranks wait for cannot be taken back.
 type Group struct {
 	config GroupConfig
+	owners atomic.Int32 // the caller until Close, and the models that were made with it: the last one frees it
+	closed sync.Once
 
-	mu     sync.RWMutex // held for writing by Close alone
+	mu     sync.RWMutex // held for writing by free alone
 	handle *C.gyre_group
-
-	models struct { // made with the group
-		sync.Mutex
-		open   int
-		closed bool // and the group is to be freed with the last of them
-	}
-}
-
-// retain keeps the group until release; nil after Close.
-func (g *Group) retain() *C.gyre_group {
-	g.models.Lock()
-	defer g.models.Unlock()
-	if g.models.closed {
-		return nil
-	}
-	g.models.open++
-	return g.handle
-}
-
-func (g *Group) release() {
-	if g == nil {
-		return
-	}
-	g.models.Lock()
-	g.models.open--
-	free := g.models.closed && g.models.open == 0
-	g.models.Unlock()
-	if free {
-		g.free()
-	}
 }
 
 // OpenGroup waits until all ranks are there, or the context ends.
 func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
-	if config.Backend == "" {
-		config.Backend = "gloo"
-	}
-	if config.Bind == "" {
-		config.Bind = "127.0.0.1"
-	}
-	if config.Timeout == 0 {
-		config.Timeout = 10 * time.Minute
-	}
+	config.Backend = cmp.Or(config.Backend, "gloo")
+	config.Bind = cmp.Or(config.Bind, "127.0.0.1")
+	config.Timeout = cmp.Or(config.Timeout, 10*time.Minute)
 	if err := checkABI(int(C.gyre_abi_version())); err != nil {
 		return nil, err
 	}
 	g := &Group{config: config}
+	g.owners.Store(1)
 	opened := make(chan error, 1)
 	go func() { opened <- g.open() }()
 	select {
@@ -104,7 +63,7 @@ func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 	case <-ctx.Done():
 		go func() { // what the library waits for cannot be taken back
 			<-opened
-			g.free()
+			g.Close()
 		}()
 		return nil, context.Cause(ctx)
 	}
@@ -125,7 +84,7 @@ func (g *Group) open() error {
 		defer s.mu.RUnlock()
 		c.store = s.handle
 	}
-	return status(func(message *C.gyre_error) C.gyre_status { return C.gyre_group_new(c, &g.handle, message) })
+	return status(func(message failure) code { return C.gyre_group_new(c, &g.handle, message) })
 }
 
 // Rank is this process's place, from 0.
@@ -144,15 +103,18 @@ func (g *Group) WorldSize() int {
 	return g.config.WorldSize
 }
 
-// collective runs f, and aborts the group when the context ends meanwhile.
-func (g *Group) collective(ctx context.Context, f func(h *C.gyre_group, message *C.gyre_error) C.gyre_status) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+// AllGather gives what every rank has brought, of any lengths, in their order.
+func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case g == nil:
+		return [][]byte{mine}, nil
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if g.handle == nil {
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	var aborted sync.WaitGroup // an abort that has begun ends before the group can be closed
 	aborted.Add(1)
@@ -160,43 +122,22 @@ func (g *Group) collective(ctx context.Context, f func(h *C.gyre_group, message 
 		defer aborted.Done()
 		g.abort(context.Cause(ctx).Error())
 	})
-	err := status(func(message *C.gyre_error) C.gyre_status { return f(g.handle, message) })
-	if stop() {
-		return err
-	}
-	aborted.Wait()
-	if err != nil {
-		return errors.Join(context.Cause(ctx), err)
-	}
-	return nil
-}
-
-// AllReduce joins data with that of the other ranks, entry by entry, in place. Sums are added in one fixed order: all
-// ranks have the same bits.
-func (g *Group) AllReduce(ctx context.Context, data []float64, op Op) error {
-	if g == nil || len(data) == 0 {
-		return ctx.Err()
-	}
-	return g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
-		return C.gyre_group_all_reduce(h, (*C.double)(&data[0]), C.int64_t(len(data)), C.int32_t(op), message)
-	})
-}
-
-// AllGather gives what every rank has brought, of any lengths, in their order.
-func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
-	if g == nil {
-		return [][]byte{mine}, ctx.Err()
-	}
 	sizes := make([]C.int64_t, g.WorldSize())
 	var data unsafe.Pointer
-	err := g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
-		return C.gyre_group_all_gather(h, unsafe.Pointer(unsafe.SliceData(mine)), C.int64_t(len(mine)), &sizes[0],
-			&data, message)
+	err := status(func(message failure) code {
+		return C.gyre_group_all_gather(g.handle, unsafe.Pointer(unsafe.SliceData(mine)), C.int64_t(len(mine)),
+			&sizes[0], &data, message)
 	})
+	defer C.gyre_bytes_free(data)
+	if !stop() {
+		aborted.Wait()
+		if err != nil {
+			err = errors.Join(context.Cause(ctx), err)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer C.gyre_bytes_free(data)
 	all, at := make([][]byte, len(sizes)), 0
 	for r, size := range sizes {
 		all[r] = append([]byte{}, unsafe.Slice((*byte)(unsafe.Add(data, at)), size)...)
@@ -205,76 +146,44 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	return all, nil
 }
 
-// Broadcast gives every rank what the root has brought; what others bring is not looked at.
-func (g *Group) Broadcast(ctx context.Context, data []byte, root int) ([]byte, error) {
-	if g == nil {
-		return data, ctx.Err()
-	}
-	if g.Rank() != root {
-		data = nil
-	}
-	var out unsafe.Pointer
-	var size C.int64_t
-	err := g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
-		return C.gyre_group_broadcast(h, unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)), C.int32_t(root),
-			&out, &size, message)
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer C.gyre_bytes_free(out)
-	return append([]byte{}, unsafe.Slice((*byte)(out), size)...), nil
-}
-
 // Barrier waits until all ranks have come here.
 func (g *Group) Barrier(ctx context.Context) error {
-	if g == nil {
-		return ctx.Err()
-	}
-	return g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
-		return C.gyre_group_barrier(h,
-			message)
-	})
+	_, err := g.AllGather(ctx, nil)
+	return err
 }
 
 // Cargo is a kind of traffic between ranks.
 type Cargo int
 
 // Control: numbers and bytes of this type's methods, norms and sums. Weights and gradients: of sharded models.
-// Checkpoint: parameters and moments on their way to and from files. Activations: of ranks that sample together.
+// Activations: of ranks that are tensor parallel in sampling.
 const (
 	CargoControl     Cargo = C.GYRE_CARGO_CONTROL
 	CargoWeights     Cargo = C.GYRE_CARGO_WEIGHTS
 	CargoGradients   Cargo = C.GYRE_CARGO_GRADIENTS
-	CargoCheckpoint  Cargo = C.GYRE_CARGO_CHECKPOINT
 	CargoActivations Cargo = C.GYRE_CARGO_ACTIVATIONS
 )
 
 // Flow is what one kind of traffic has taken so far.
 type Flow struct {
-	Operations     int64
-	Sent, Received float64       // bytes of this rank
-	Waited         time.Duration // in which this rank could not go on; waiting for a slower rank counts
+	Sent   float64       // bytes of this rank
+	Waited time.Duration // in which this rank could not go on; waiting for a slower rank counts
 }
 
 // Traffic is what a group has sent since it was opened, by [Cargo].
 type Traffic [C.GYRE_CARGO_KINDS]Flow
 
 // Total adds all kinds up.
-func (t Traffic) Total() Flow {
-	var sum Flow
+func (t Traffic) Total() (sum Flow) {
 	for _, f := range t {
-		sum.Operations += f.Operations
 		sum.Sent += f.Sent
-		sum.Received += f.Received
 		sum.Waited += f.Waited
 	}
 	return sum
 }
 
 // Traffic counts from the group's opening; it is zero after Close.
-func (g *Group) Traffic() Traffic {
-	var all Traffic
+func (g *Group) Traffic() (all Traffic) {
 	if g == nil {
 		return all
 	}
@@ -283,20 +192,9 @@ func (g *Group) Traffic() Traffic {
 	var flows [C.GYRE_CARGO_KINDS]C.gyre_traffic
 	C.gyre_group_traffic(g.handle, &flows[0])
 	for i, f := range flows {
-		all[i] = Flow{Operations: int64(f.operations), Sent: float64(f.sent), Received: float64(f.received),
-			Waited: time.Duration(float64(f.waited) * float64(time.Second))}
+		all[i] = Flow{Sent: float64(f.sent), Waited: time.Duration(float64(f.waited) * float64(time.Second))}
 	}
 	return all
-}
-
-// Lost is the rank whose end or silence made the group fail, -1 while there is none.
-func (g *Group) Lost() int {
-	if g == nil {
-		return -1
-	}
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return int(C.gyre_group_lost(g.handle))
 }
 
 // Abort makes whatever waits here, in the model's passes too, and everything after it fail. The other ranks see this
@@ -312,9 +210,6 @@ func (g *Group) Abort(reason string) {
 
 // abort needs g.mu held in either way.
 func (g *Group) abort(reason string) {
-	if g.handle == nil {
-		return
-	}
 	text := C.CString(reason)
 	defer C.free(unsafe.Pointer(text))
 	C.gyre_group_abort(g.handle, text)
@@ -322,24 +217,21 @@ func (g *Group) abort(reason string) {
 
 // Close leaves the group, with the last model that was made with it. Ranks that still wait for this one fail.
 func (g *Group) Close() error {
-	if g == nil {
-		return nil
-	}
-	g.models.Lock()
-	g.models.closed = true
-	free := g.models.open == 0
-	g.models.Unlock()
-	if free {
-		g.free()
+	if g != nil {
+		g.closed.Do(g.release)
 	}
 	return nil
 }
 
-func (g *Group) free() {
+// retain keeps the group until release.
+func (g *Group) retain() { g.owners.Add(1) }
+
+func (g *Group) release() {
+	if g == nil || g.owners.Add(-1) > 0 {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.handle != nil {
-		C.gyre_group_free(g.handle)
-		g.handle = nil
-	}
+	C.gyre_group_free(g.handle)
+	g.handle = nil
 }

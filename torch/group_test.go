@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -122,39 +121,6 @@ func init() {
 
 func collectives(g *Group) error {
 	ctx, r, n := context.Background(), g.Rank(), g.WorldSize()
-	// Sums whose bits depend on the order: they must be those of neighbours first, on every rank.
-	terms := make([]float64, n)
-	for i := range terms {
-		terms[i] = math.Pow(-3, float64(i)) * 1e15 / 7
-	}
-	data := []float64{terms[r], float64(r), -float64(r)}
-	if err := g.AllReduce(ctx, data, Sum); err != nil {
-		return err
-	}
-	for step := 1; step < n; step *= 2 {
-		for i := 0; i+step < n; i += 2 * step {
-			terms[i] += terms[i+step]
-		}
-	}
-	if data[0] != terms[0] || data[1] != float64(n*(n-1)/2) || data[2] != -data[1] {
-		return fmt.Errorf("sum: got %v, want %v", data, terms[0])
-	}
-	for op, want := range map[Op]float64{Max: float64(n - 1), Min: 0} {
-		data := []float64{float64(r)}
-		if err := g.AllReduce(ctx, data, op); err != nil {
-			return err
-		}
-		if data[0] != want {
-			return fmt.Errorf("operation %d: got %v, want %v", op, data[0], want)
-		}
-	}
-	nan := []float64{1}
-	if r == n-1 {
-		nan[0] = math.NaN()
-	}
-	if err := g.AllReduce(ctx, nan, Max); err != nil || !math.IsNaN(nan[0]) {
-		return fmt.Errorf("max with a NaN: got %v, %v", nan[0], err)
-	}
 	parts, err := g.AllGather(ctx, bytes.Repeat([]byte{byte(r)}, 1000*r)) // rank 0 brings nothing
 	if err != nil {
 		return err
@@ -164,12 +130,6 @@ func collectives(g *Group) error {
 			return fmt.Errorf("all-gather: rank %d has brought %d bytes", i, len(part))
 		}
 	}
-	for root := range n {
-		text, err := g.Broadcast(ctx, []byte(fmt.Sprintf("from rank %d", r)), root)
-		if want := fmt.Sprintf("from rank %d", root); err != nil || string(text) != want {
-			return fmt.Errorf("broadcast: got %q, %v, want %q", text, err, want)
-		}
-	}
 	before := g.Traffic()[CargoControl]
 	for range 100 {
 		if err := g.Barrier(ctx); err != nil {
@@ -177,8 +137,8 @@ func collectives(g *Group) error {
 		}
 	}
 	after := g.Traffic()[CargoControl]
-	if n > 1 && (after.Operations-before.Operations != 100 || after.Sent-before.Sent != float64(100*(n-1)) ||
-		after.Waited <= before.Waited) {
+	const length = 8 // of what a rank brings
+	if n > 1 && (after.Sent-before.Sent != float64(100*(n-1)*length) || after.Waited <= before.Waited) {
 		return fmt.Errorf("traffic of 100 barriers: %+v, before %+v", after, before)
 	}
 	return nil
@@ -200,7 +160,7 @@ func death(g *Group) error {
 		os.Exit(7)
 	}
 	begin := time.Now()
-	err := g.AllReduce(ctx, []float64{1}, Sum)
+	_, err := g.AllGather(ctx, []byte{1})
 	again := g.Barrier(ctx)
 	if took := time.Since(begin); took > 30*time.Second { // it did not wait for the group's timeout
 		return fmt.Errorf("took %v", took)
@@ -215,7 +175,7 @@ func death(g *Group) error {
 func TestDeadRankIsNamed(t *testing.T) {
 	output, failed := startRanks(t, "death", 3, time.Minute).wait()
 	for r, text := range output[:2] {
-		if failed[r] != nil || !strings.Contains(text, "all-reduce: ") || !strings.Contains(text, "rank 2 has gone") {
+		if failed[r] != nil || !strings.Contains(text, "all-gather: ") || !strings.Contains(text, "rank 2 has gone") {
 			t.Errorf("rank %d: %v: %s", r, failed[r], text)
 		}
 	}
@@ -232,8 +192,8 @@ func silence(g *Group) error {
 		return nil
 	}
 	err := g.Barrier(ctx)
-	if !errors.Is(err, ErrDisconnected) || g.Lost() != 1 {
-		return fmt.Errorf("got %v, lost is %d", err, g.Lost())
+	if !errors.Is(err, ErrDisconnected) {
+		return fmt.Errorf("got %v", err)
 	}
 	fmt.Println(err)
 	return nil
@@ -243,7 +203,7 @@ func TestSilentRankIsNamed(t *testing.T) {
 	ranks := startRanks(t, "silence", 2, 5*time.Second)
 	err := ranks.processes[0].Wait()
 	if text := ranks.output[0].String(); err != nil ||
-		!strings.Contains(text, "barrier: rank 1 has not answered for 5") {
+		!strings.Contains(text, "all-gather: rank 1 has not answered for 5") {
 		t.Errorf("%v: %s", err, text)
 	}
 	ranks.processes[1].Process.Kill()
@@ -262,8 +222,8 @@ func aborted(g *Group) error {
 		if _, err := store.Get(ctx, "aborted"); err != nil {
 			return err
 		}
-		if err := g.Barrier(ctx); !errors.Is(err, ErrDisconnected) || g.Lost() != 0 {
-			return fmt.Errorf("got %v, lost is %d", err, g.Lost())
+		if err := g.Barrier(ctx); !errors.Is(err, ErrDisconnected) {
+			return fmt.Errorf("got %v", err)
 		}
 		return nil
 	}
@@ -329,12 +289,8 @@ func TestStrangersDoNotStopAGroup(t *testing.T) {
 	runRanks(t, "strangers", 3)
 }
 
-func TestMissingRankIsNamed(t *testing.T) {
+func TestOpeningAGroupEndsWithItsContext(t *testing.T) {
 	store := openStore(t, filepath.Join(t.TempDir(), "store"))
-	_, err := OpenGroup(t.Context(), GroupConfig{Rank: 0, WorldSize: 2, Store: store, Timeout: 500 * time.Millisecond})
-	if !errors.Is(err, ErrDisconnected) || !strings.Contains(err.Error(), "rank 1 of 2 has not come within 0.5") {
-		t.Error(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	config := GroupConfig{Rank: 1, WorldSize: 2, Store: store, Prefix: "b", Timeout: time.Second}
@@ -345,16 +301,12 @@ func TestMissingRankIsNamed(t *testing.T) {
 
 func TestNilGroupIsAWorldOfOne(t *testing.T) {
 	var g *Group
-	data := []float64{3}
 	parts, err := g.AllGather(t.Context(), []byte("x"))
-	text, err2 := g.Broadcast(t.Context(), []byte("y"), 0)
-	if g.Rank() != 0 || g.WorldSize() != 1 || errors.Join(err, err2, g.AllReduce(t.Context(), data, Sum),
-		g.Barrier(t.Context()), g.Close()) != nil {
-		t.Error(err, err2)
+	if g.Rank() != 0 || g.WorldSize() != 1 || errors.Join(err, g.Barrier(t.Context()), g.Close()) != nil {
+		t.Error(err)
 	}
-	if data[0] != 3 || len(parts) != 1 || string(parts[0]) != "x" || string(text) != "y" ||
-		g.Traffic().Total() != (Flow{}) {
-		t.Error(data, parts, text)
+	if len(parts) != 1 || string(parts[0]) != "x" || g.Traffic().Total() != (Flow{}) {
+		t.Error(parts)
 	}
 }
 

@@ -9,22 +9,20 @@ import "fmt"
 
 // What of a model is kept in shards.
 const (
-	// parameters, gradients and moments; weights come block by block, when a pass wants them
-	ShardFull      = "full"
+	ShardFull      = "full"      // parameters, gradients and moments; a pass gathers the weights block by block
 	ShardOptimizer = "optimizer" // moments
 	ShardNone      = "none"      // nothing: every rank makes the same update
 )
 
 var shardModes = map[string]C.int32_t{"": C.GYRE_SHARD_FULL, ShardFull: C.GYRE_SHARD_FULL,
-	ShardOptimizer: C.GYRE_SHARD_OPTIMIZER,
-	ShardNone:      C.GYRE_SHARD_NONE}
+	ShardOptimizer: C.GYRE_SHARD_OPTIMIZER, ShardNone: C.GYRE_SHARD_NONE}
 
-// ShardConfig says how a model is spread over the ranks of a group.
+// ShardConfig says how a model is sharded over the ranks of a group.
 type ShardConfig struct {
 	Shard         string // ShardFull, also "", ShardOptimizer or ShardNone
-	Replicas      int    // copies of the model, each spread over WorldSize/Replicas neighbours; 0 is 1
+	Replicas      int    // copies of the model, each sharded over WorldSize/Replicas neighbours; 0 is 1
 	Prefetch      int    // blocks under way while one computes; 0: nothing is, gradients neither
-	WireDtype     string // "float32", also "", or "bfloat16": what is sent between ranks
+	BFloat16      bool   // between ranks; otherwise float32
 	Deterministic bool   // gradients are added by lanes: the same bits for every number of ranks that divides them
 	Lanes         int    // of all ranks together, when Deterministic
 }
@@ -41,35 +39,25 @@ type ShardConfig struct {
 // tokens.
 func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, error) {
 	mode, known := shardModes[s.Shard]
-	narrow := s.WireDtype == "bfloat16"
-	switch {
-	case !known:
+	if !known {
 		return nil, fmt.Errorf("sharding: shard is %q, expected full, optimizer or none: %w", s.Shard,
-			ErrInvalidArgument)
-	case !narrow && s.WireDtype != "" && s.WireDtype != "float32":
-		return nil, fmt.Errorf("sharding: wire dtype is %q, expected float32 or bfloat16: %w", s.WireDtype,
 			ErrInvalidArgument)
 	}
 	m := &Model{Config: config, sharded: true, group: group}
 	sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
-		narrow: flag(narrow), deterministic: flag(s.Deterministic), lanes: C.int32_t(s.Lanes)}
+		bfloat16: C.bool(s.BFloat16), deterministic: C.bool(s.Deterministic), lanes: C.int32_t(s.Lanes)}
 	if group != nil {
-		if sharding.group = group.retain(); sharding.group == nil {
+		if sharding.group = group.handle; sharding.group == nil {
 			return nil, ErrClosed
 		}
 	}
 	if err := m.build(&sharding); err != nil {
-		group.release()
 		return nil, err
 	}
-	return m, nil
-}
-
-func flag(b bool) C.int32_t {
-	if b {
-		return 1
+	if group != nil {
+		group.retain()
 	}
-	return 0
+	return m, nil
 }
 
 // Sharded tells whether the model was made by [NewShardedModel].
@@ -84,41 +72,33 @@ func (m *Model) Gather() error {
 	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_gather(h, err) })
 }
 
-// Share makes the ranks of a group, all of which call it, sample from the model together: of engines made from here on
-// each has some heads, columns and rows of the vocabulary, a share of the packed weights, keys and values. Tokens and
-// log-probs are those of one rank, on the CPU bit for bit. Requests go to the engine of the group's first rank, see
-// [Engine.Together]. A group of one, or nil, changes nothing. Scoring and training are not touched by it. The group is
-// freed after the model.
-func (m *Model) Share(group *Group) error {
+// TensorParallel makes the ranks of a group, all of which call it, sample from the model together: of engines made from
+// here on each has some heads, columns and rows of the vocabulary, a shard of the packed weights, keys and values.
+// Tokens and log-probs are those of one rank, on the CPU bit for bit. Requests go to the engine of the group's first
+// rank, see [Engine.TensorParallel]. A group of one, or nil, changes nothing. Scoring and training are not touched by
+// it. The group is freed after the model.
+func (m *Model) TensorParallel(group *Group) error {
 	if group.WorldSize() == 1 {
 		return nil
 	}
 	return m.with(func(h *C.gyre_model, err failure) code {
 		if m.sampling != nil {
-			panic(refusal{fmt.Errorf("the model is shared already: %w", ErrInvalidArgument)})
+			panic(refusal{fmt.Errorf("the model is tensor parallel already: %w", ErrInvalidArgument)})
 		}
-		g := group.retain()
-		need(g != nil)
-		status := C.gyre_model_share(h, g, err)
-		if status != C.GYRE_OK {
-			group.release()
-		} else {
+		need(group.handle != nil)
+		status := C.gyre_model_tensor_parallel(h, group.handle, err)
+		if status == C.GYRE_OK {
+			group.retain()
 			m.sampling = group
 		}
 		return status
 	})
 }
 
-// CheckShare tells whether a model of this shape can be sampled by so many ranks together; the error says how many
-// would do.
-func (c ModelConfig) CheckShare(ranks int) error {
-	return invoke(func(err failure) code { return C.gyre_check_share(c.c(), C.int32_t(ranks), err) })
-}
-
-func (m *Model) follows() bool {
-	follows := false
-	execute(func() { follows = m.sampling.Rank() > 0 })
-	return follows
+// CheckTensorParallel tells whether a model of this shape can be sampled by so many ranks together; the error says how
+// many would do.
+func (c ModelConfig) CheckTensorParallel(ranks int) error {
+	return invoke(func(err failure) code { return C.gyre_check_tensor_parallel(c.c(), C.int32_t(ranks), err) })
 }
 
 // Lanes are those of this rank, for deterministic sums: n of them from first on. Without, 0 and 1.

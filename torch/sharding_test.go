@@ -29,7 +29,7 @@ type shardCase struct {
 	rounding  float64 // how many times the usual difference is right
 }
 
-func (c shardCase) narrow() bool { return c.shard.WireDtype == "bfloat16" }
+func (c shardCase) narrow() bool { return c.shard.BFloat16 }
 
 // exact: the bits of log-probs do not depend on who computes them.
 func (c shardCase) exact() bool { return c.config.Device == "" }
@@ -73,7 +73,7 @@ func otherCases() []shardCase {
 		{"full, two replicas", models["llama"], ShardConfig{Prefetch: 1, Replicas: 2}, 7, 0},
 		{"optimizer, two replicas", models["critic"], ShardConfig{Shard: ShardOptimizer, Replicas: 2}, 7, 0},
 		{"full, on tensors", tensors, ShardConfig{Prefetch: 1}, 7, 20},
-		{"full, bfloat16 between ranks", models["llama"], ShardConfig{Prefetch: 1, WireDtype: "bfloat16"}, 7, 5e3},
+		{"full, bfloat16 between ranks", models["llama"], ShardConfig{Prefetch: 1, BFloat16: true}, 7, 5e3},
 	}
 }
 
@@ -491,11 +491,10 @@ func TestShardsTakeTheirShareOfMemory(t *testing.T) {
 func TestShardConfigsThatDoNotFit(t *testing.T) {
 	for want, s := range map[string]ShardConfig{
 		`shard is "half"`:           {Shard: "half"},
-		`wire dtype is "int8"`:      {WireDtype: "int8"},
 		"replicas is 2":             {Replicas: 2},
 		"prefetch is -1":            {Prefetch: -1},
 		"lanes is 0":                {Deterministic: true},
-		"need float32 between rank": {Deterministic: true, Lanes: 2, WireDtype: "bfloat16"},
+		"need float32 between rank": {Deterministic: true, Lanes: 2, BFloat16: true},
 	} {
 		if _, err := NewShardedModel(tinyConfig(HeadLM), nil, s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", s, err, want)

@@ -9,7 +9,8 @@ import "C"
 import (
 	"context"
 	"fmt"
-	"os"
+	"net"
+	"strconv"
 	"sync"
 	"time"
 	"unsafe"
@@ -29,38 +30,46 @@ func OpenFileStore(path string) (*Store, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	s := new(Store)
-	err := status(func(message *C.gyre_error) C.gyre_status { return C.gyre_store_open_file(name, &s.handle, message) })
+	err := status(func(message failure) code { return C.gyre_store_open_file(name, &s.handle, message) })
 	if err != nil {
 		return nil, fmt.Errorf("store in %s: %w", path, err)
 	}
 	return s, nil
 }
 
-// OpenTCPStore is a client of the TCPStore at host:port, such as torchrun's agent serves; timeout is how long the
-// server may take to be there. With a listener, a listening socket whose port this is, the process serves the store
-// itself until Close. It keeps a copy of the socket.
-func OpenTCPStore(host string, port int, listener *os.File, timeout time.Duration) (*Store, error) {
-	name := C.CString(host)
-	defer C.free(unsafe.Pointer(name))
+// OpenTCPStore is a client of the TCPStore at address, HOST:PORT, such as torchrun's agent serves; timeout is how long
+// the server may take to be there. With a listener at that port the process serves the store itself until Close, on a
+// copy of the listener's socket.
+func OpenTCPStore(address string, listener net.Listener, timeout time.Duration) (*Store, error) {
+	host, text, err := net.SplitHostPort(address)
+	port, err2 := strconv.ParseUint(text, 10, 16)
+	if err != nil || err2 != nil {
+		return nil, fmt.Errorf("the store's address is %q, expected HOST:PORT", address)
+	}
 	descriptor := -1
 	if listener != nil {
-		var err error
-		if descriptor, err = unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			return nil, fmt.Errorf("store at %s:%d: its socket: %w", host, port, err)
+		raw, err := listener.(*net.TCPListener).SyscallConn()
+		if err == nil {
+			raw.Control(func(fd uintptr) { descriptor, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("store at %s: its socket: %w", address, err)
 		}
 	}
+	name := C.CString(host)
+	defer C.free(unsafe.Pointer(name))
 	s := new(Store)
-	err := status(func(message *C.gyre_error) C.gyre_status {
+	err = status(func(message failure) code {
 		return C.gyre_store_open_tcp(name, C.int32_t(port), C.int32_t(descriptor), C.double(timeout.Seconds()),
 			&s.handle, message)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("store at %s:%d: %w", host, port, err)
+		return nil, fmt.Errorf("store at %s: %w", address, err)
 	}
 	return s, nil
 }
 
-func (s *Store) with(key string, f func(key *C.char, message *C.gyre_error) C.gyre_status) error {
+func (s *Store) with(key string, f func(key *C.char, message failure) code) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.handle == nil {
@@ -68,29 +77,46 @@ func (s *Store) with(key string, f func(key *C.char, message *C.gyre_error) C.gy
 	}
 	name := C.CString(key)
 	defer C.free(unsafe.Pointer(name))
-	return status(func(message *C.gyre_error) C.gyre_status { return f(name, message) })
+	return status(func(message failure) code { return f(name, message) })
 }
 
 // Set writes a key.
 func (s *Store) Set(key string, value []byte) error {
-	return s.with(key, func(key *C.char, message *C.gyre_error) C.gyre_status {
+	return s.with(key, func(key *C.char, message failure) code {
 		return C.gyre_store_set(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)), message)
 	})
 }
 
-// Find reads a key; nil when nobody has set it.
-func (s *Store) Find(key string) (value []byte, err error) {
-	err = s.with(key, func(key *C.char, message *C.gyre_error) C.gyre_status {
+// Claim sets a key that nobody has set, and gives the value that it has then: the first claim counts.
+func (s *Store) Claim(key string, value []byte) (held []byte, err error) {
+	err = s.with(key, func(key *C.char, message failure) code {
 		var data unsafe.Pointer
 		var size C.int64_t
-		status := C.gyre_store_find(s.handle, key, &data, &size, message)
-		if data != nil {
-			value = append([]byte{}, unsafe.Slice((*byte)(data), size)...)
-			C.gyre_bytes_free(data)
-		}
-		return status
+		defer func() { held = taken(data, size) }()
+		return C.gyre_store_claim(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)), &data,
+			&size, message)
+	})
+	return held, err
+}
+
+// Find reads a key; nil when nobody has set it.
+func (s *Store) Find(key string) (value []byte, err error) {
+	err = s.with(key, func(key *C.char, message failure) code {
+		var data unsafe.Pointer
+		var size C.int64_t
+		defer func() { value = taken(data, size) }()
+		return C.gyre_store_find(s.handle, key, &data, &size, message)
 	})
 	return value, err
+}
+
+// taken copies what C++ has handed over, and frees it.
+func taken(data unsafe.Pointer, size C.int64_t) []byte {
+	if data == nil {
+		return nil
+	}
+	defer C.gyre_bytes_free(data)
+	return append([]byte{}, unsafe.Slice((*byte)(data), size)...)
 }
 
 // Get waits for a key until the context ends. It asks again and again: a client that waits keeps other goroutines from
@@ -107,15 +133,6 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// Add adds to a counter that begins at 0 and gives its new value. Counters have keys of their own.
-func (s *Store) Add(key string, n int64) (int64, error) {
-	var value C.int64_t
-	err := s.with(key, func(key *C.char, message *C.gyre_error) C.gyre_status {
-		return C.gyre_store_add(s.handle, key, C.int64_t(n), &value, message)
-	})
-	return int64(value), err
 }
 
 // Close ends the store for this process, and for all of them where this one serves it. A nil *Store is closed.

@@ -19,21 +19,15 @@ func tcpStores(t *testing.T) (server, client *Store, port int) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	socket, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	port = l.Addr().(*net.TCPAddr).Port
-	if server, err = OpenTCPStore("127.0.0.1", port, socket, time.Minute); err != nil {
+	if server, err = OpenTCPStore(l.Addr().String(), l, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	if client, err = OpenTCPStore("127.0.0.1", port, nil, time.Minute); err != nil {
+	if client, err = OpenTCPStore(l.Addr().String(), nil, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return server, client, port
+	return server, client, l.Addr().(*net.TCPAddr).Port
 }
 
 func TestStores(t *testing.T) {
@@ -65,9 +59,9 @@ func TestStores(t *testing.T) {
 			if string(later) != "later" || empty == nil || len(empty) != 0 || errors.Join(err, err2) != nil {
 				t.Errorf("got %q and %v, %v, %v", later, empty, err, err2)
 			}
-			for i := range 4 {
-				if n, err := pair[i%2].Add("count", 2); n != int64(2*i+2) || err != nil {
-					t.Errorf("add gives %d, %v", n, err)
+			for i, value := range []string{"first", "second", "third"} {
+				if held, err := pair[i%2].Claim("claimed", []byte(value)); string(held) != "first" || err != nil {
+					t.Errorf("the claim of %q gives %q, %v", value, held, err)
 				}
 			}
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -117,11 +111,12 @@ func TestStoreThatNobodyServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
+	address := l.Addr().String()
 	l.Close()
-	if _, err := OpenTCPStore("127.0.0.1", port, nil, time.Second); err == nil || !strings.Contains(err.Error(),
-		fmt.Sprintf("store at 127.0.0.1:%d: ", port)) {
-		t.Errorf("got %v", err)
+	for _, bad := range []string{address, "a:b"} {
+		if _, err := OpenTCPStore(bad, nil, time.Second); err == nil || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: got %v", bad, err)
+		}
 	}
 	if _, err := OpenFileStore("/nowhere/store"); err == nil || !strings.Contains(err.Error(),
 		"store in /nowhere/store: ") {

@@ -48,8 +48,8 @@ gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding*
                               .shard = static_cast<gyre_shard>(s.shard),
                               .replicas = s.replicas,
                               .prefetch = s.prefetch,
-                              .narrow = s.narrow != 0,
-                              .deterministic = s.deterministic != 0,
+                              .bfloat16 = s.bfloat16,
+                              .deterministic = s.deterministic,
                               .lanes = s.lanes});
   });
 }
@@ -58,13 +58,13 @@ gyre_status gyre_model_gather(gyre_model* model, gyre_error* err) {
   return guard(err, [&] { model->decoder.prepare(); });
 }
 
-gyre_status gyre_model_share(gyre_model* model, gyre_group* group, gyre_error* err) {
+gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group, gyre_error* err) {
   return guard(err, [&] {
     if (group->group.size() > 1) model->decoder.share(std::make_shared<GroupPeers>(group->group));
   });
 }
 
-gyre_status gyre_check_share(const gyre_model_config* config, int32_t ranks, gyre_error* err) {
+gyre_status gyre_check_tensor_parallel(const gyre_model_config* config, int32_t ranks, gyre_error* err) {
   return guard(err, [&] {
     const ModelConfig c(*config);
     validate(c);

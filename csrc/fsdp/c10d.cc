@@ -48,7 +48,9 @@ class C10dStore : public Store {
     const std::vector<uint8_t> value = store->get(key);
     return std::string(value.begin(), value.end());
   }
-  int64_t add(const std::string& key, int64_t amount) override { return store->add(key, amount); }
+  std::string claim(const std::string& key, const std::string& value) override {
+    return store->compareSet(key, "", value);
+  }
 
   const c10::intrusive_ptr<c10d::Store> store;
 };
@@ -61,7 +63,7 @@ c10::intrusive_ptr<c10d::Store> keys_of(const GroupOptions& options, const char*
 
 class C10dWork : public Transport::Work {
  public:
-  C10dWork(c10::intrusive_ptr<c10d::Work> work, int rank) : work_(std::move(work)) { peer = rank; }
+  C10dWork(c10::intrusive_ptr<c10d::Work> work, std::string rank) : work_(std::move(work)) { peer = std::move(rank); }
   void wait(double seconds) override {
     if (!work_->wait(milliseconds(seconds))) throw std::runtime_error("told to stop");
   }
@@ -81,48 +83,6 @@ void outlive_broken_connections() {
   sigaction(SIGPIPE, &action, nullptr);
 }
 
-// Every pair of ranks has a connection of its own; what arrives is written to its place without another copy.
-class GlooTransport : public Transport {
- public:
-  explicit GlooTransport(const GroupOptions& options) : rank_(options.rank), size_(options.size) {
-    outlive_broken_connections();
-    auto settings = c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout));
-    const bool interface = if_nametoindex(options.bind.c_str()) != 0;
-    settings->devices = {interface ? c10d::ProcessGroupGloo::createDeviceForInterface(options.bind)
-                                   : c10d::ProcessGroupGloo::createDeviceForHostname(options.bind)};
-    settings->threads = 1;  // only collectives of Gloo's own need any
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(keys_of(options, "gloo"), rank_, size_, settings);
-  }
-
-  std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
-                                           int tag) override {
-    const std::lock_guard<std::mutex> lock(one_at_a_time_);
-    std::vector<std::shared_ptr<Work>> works;
-    const auto add = [&](const std::vector<at::Tensor>& parts, bool receive) {
-      for (int step = 1; step < size_; ++step) {  // each rank begins with another neighbour
-        const int peer = receive ? (rank_ + size_ - step) % size_ : (rank_ + step) % size_;
-        const at::Tensor& part = parts[static_cast<size_t>(peer)];
-        if (!part.defined() || part.numel() == 0) continue;
-        std::vector<at::Tensor> one{part};
-        try {
-          works.push_back(
-              std::make_shared<C10dWork>(receive ? group_->recv(one, peer, tag) : group_->send(one, peer, tag), peer));
-        } catch (const std::exception& e) {
-          throw Broken(peer, e.what());
-        }
-      }
-    };
-    add(from, true);
-    add(to, false);
-    return works;
-  }
-
- private:
-  int rank_, size_;
-  std::mutex one_at_a_time_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-};
-
 decltype(&gyre_make_nccl) nccl_maker() {
   std::string problem;
   void* const maker = cuda_part("libgyre_nccl.so", "gyre_make_nccl", &problem);
@@ -134,55 +94,81 @@ decltype(&gyre_make_nccl) nccl_maker() {
   return reinterpret_cast<decltype(&gyre_make_nccl)>(maker);
 }
 
-// Tensors of devices by NCCL, others by Gloo. Waiting for NCCL lets the device's stream wait, not this process: its
-// timeout is watched by c10d, and what a rank could not go on for shows where results are read.
-class NcclTransport : public Transport {
+// Tensors of devices go by NCCL if it is asked for, others by Gloo, in which every pair of ranks has a connection of
+// its own and what arrives is written to its place without another copy. Waiting for NCCL lets the device's stream
+// wait, not this process: its timeout is watched by c10d, and what a rank could not go on for shows where results are
+// read.
+class C10dTransport : public Transport {
  public:
-  explicit NcclTransport(const GroupOptions& options)
-      : make_(nccl_maker()),
-        host_(options),
-        rank_(static_cast<size_t>(options.rank)),
-        store_(keys_of(options, "nccl")),
-        nccl_(c10::intrusive_ptr<c10d::Backend>::reclaim(
-            make_(store_.get(), options.rank, options.size, options.timeout))) {}
+  explicit C10dTransport(const GroupOptions& options) : options_(options) {
+    // First: a build without it says so before its peers are connected, who would otherwise see it go.
+    const auto make_nccl = options.backend == "nccl" ? nccl_maker() : nullptr;
+    outlive_broken_connections();
+    auto settings = c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout));
+    const bool interface = if_nametoindex(options.bind.c_str()) != 0;
+    settings->devices = {interface ? c10d::ProcessGroupGloo::createDeviceForInterface(options.bind)
+                                   : c10d::ProcessGroupGloo::createDeviceForHostname(options.bind)};
+    settings->threads = 1;  // only collectives of Gloo's own need any
+    gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(keys_of(options, "gloo"), options.rank, options.size, settings);
+    if (make_nccl == nullptr) return;
+    const auto store = keys_of(options, "nccl");
+    nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
+        make_nccl(store.get(), options.rank, options.size, options.timeout));
+  }
 
   std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                                            int tag) override {
-    at::Tensor nothing;
+    const std::lock_guard<std::mutex> lock(one_at_a_time_);
+    const auto on_device = [](const at::Tensor& t) { return t.defined() && !t.is_cpu(); };
     for (const std::vector<at::Tensor>* all : {&to, &from}) {
-      for (const at::Tensor& t : *all) {
-        if (t.defined() && !t.is_cpu()) nothing = t.reshape({-1}).narrow(0, 0, 0);
+      const auto found = std::ranges::find_if(*all, on_device);
+      if (nccl_ && found != all->end()) return start_nccl(to, from, found->reshape({-1}).narrow(0, 0, 0));
+    }
+    std::vector<std::shared_ptr<Work>> works;
+    for (const bool receive : {true, false}) {
+      for (int step = 1; step < options_.size; ++step) {  // each rank begins with another neighbour
+        const int peer = (options_.rank + (receive ? options_.size - step : step)) % options_.size;
+        std::vector<at::Tensor> part{(receive ? from : to)[static_cast<size_t>(peer)]};
+        if (!part[0].defined() || part[0].numel() == 0) continue;
+        try {
+          works.push_back(std::make_shared<C10dWork>(
+              receive ? gloo_->recv(part, peer, tag) : gloo_->send(part, peer, tag), options_.name(peer)));
+        } catch (const std::exception& e) {
+          throw std::runtime_error(options_.name(peer) + " has gone: its connection broke (" + e.what() + ")");
+        }
       }
     }
-    if (!nothing.defined()) return host_.start(to, from, tag);
-    const auto others = [&](std::vector<at::Tensor> parts) {
-      for (size_t r = 0; r < parts.size(); ++r) {
-        if (!parts[r].defined() || r == rank_) parts[r] = nothing;
-      }
-      return parts;
-    };
-    std::vector<at::Tensor> inputs = others(to), outputs = others(from);
-    const std::lock_guard<std::mutex> lock(one_at_a_time_);
-    return {std::make_shared<C10dWork>(nccl_->alltoall(outputs, inputs), -1)};
+    return works;
   }
-  void abort() override { nccl_->abort(); }
+
+  void abort() override {
+    if (nccl_) nccl_->abort();
+  }
 
  private:
-  // First: a build without it says so before its peers are connected, who would otherwise see it go.
-  decltype(&gyre_make_nccl) make_;
-  GlooTransport host_;
-  size_t rank_;
-  c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::Backend> nccl_;
+  std::vector<std::shared_ptr<Work>> start_nccl(std::vector<at::Tensor> to, std::vector<at::Tensor> from,
+                                                const at::Tensor& nothing) {
+    for (std::vector<at::Tensor>* all : {&to, &from}) {
+      for (size_t r = 0; r < all->size(); ++r) {
+        if (!(*all)[r].defined() || static_cast<int>(r) == options_.rank) (*all)[r] = nothing;
+      }
+    }
+    return {std::make_shared<C10dWork>(nccl_->alltoall(from, to), "another rank")};
+  }
+
+  const GroupOptions& options_;
   std::mutex one_at_a_time_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;  // null: all tensors go by Gloo
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> open_transport(const GroupOptions& options) {
-  if (options.backend == "gloo") return std::make_unique<GlooTransport>(options);
-  if (options.backend == "nccl") return std::make_unique<NcclTransport>(options);
-  throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo or nccl");
+  if (options.backend != "gloo" && options.backend != "nccl") {
+    throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo or nccl");
+  }
+  return std::make_unique<C10dTransport>(options);
 }
 
 std::shared_ptr<Store> open_file_store(const std::string& path) {

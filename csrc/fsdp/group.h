@@ -6,22 +6,24 @@
 // start the same exchanges in the same order.
 //
 // A group that has failed stays failed: every operation throws GroupError, which names the operation and the rank. A
-// rank notices by itself that one that it waits for has ended or is too slow. That a rank has failed which it does not
-// wait for it must be told: whoever owns the group aborts it.
+// rank notices by itself that one that it waits for has ended or is too slow. When another rank fails, the owner of the
+// group aborts it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "fsdp/store.h"
+#include "gyre.h"
 
 namespace gyre {
 
@@ -37,19 +39,9 @@ struct GroupOptions {
   std::string bind = "127.0.0.1";  // address, host name or interface that connections between ranks use
   double timeout = 600;            // seconds that a rank waits for another
   int first = 0;                   // what messages call rank 0 of this group: its rank in the run
+
+  std::string name(int of) const { return "rank " + std::to_string(first + of); }
 };
-
-// What is sent, for the count of it.
-enum class Cargo { kControl, kWeights, kGradients, kCheckpoint, kActivations };
-constexpr size_t kCargoKinds = 5;
-
-struct Traffic {
-  int64_t operations = 0;
-  double sent = 0, received = 0;  // bytes
-  double waited = 0;              // seconds in which this rank could not go on
-};
-
-enum class Reduction { kSum, kMax, kMin };
 
 // Adds (or combines) n rows of equal length into the first: neighbours, then neighbours of those, ...: the same bits
 // wherever the rows come from, and aligned runs of 2^k rows may be combined beforehand.
@@ -60,7 +52,7 @@ void combine_tree(size_t rows, Combine&& combine) {
   }
 }
 
-// What moves tensors between two ranks. Implemented over c10d.
+// What moves tensors between ranks. Implemented over c10d.
 class Transport {
  public:
   // Something under way.
@@ -70,27 +62,21 @@ class Transport {
     // Throws std::runtime_error when it fails or takes longer than so many seconds.
     virtual void wait(double seconds) = 0;
     virtual void abort() = 0;
-    int peer = -1;  // the rank it depends on; -1: several
-  };
-  // What start() throws when the connection to a rank is known to be broken.
-  struct Broken : std::runtime_error {
-    Broken(int rank, const std::string& why) : std::runtime_error(why), peer(rank) {}
-    int peer;
+    std::string peer;  // the rank that it depends on, for messages
   };
   virtual ~Transport() = default;
   // Starts one exchange: to[r] goes to rank r, from[r] comes from it. Undefined or empty: nothing. Entries of this rank
-  // are ignored.
+  // are ignored. Throws std::runtime_error that names the rank whose connection is broken.
   virtual std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to,
                                                    const std::vector<at::Tensor>& from, int tag) = 0;
   // Ends what is under way although nobody waits for it here: on a device.
-  virtual void abort() {}
+  virtual void abort() = 0;
 };
 
 class Group {
  public:
   // Waits until all ranks are there.
   explicit Group(GroupOptions options);
-  ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -100,7 +86,6 @@ class Group {
   // An exchange under way. Dropping it without wait() gives it up, which only a failing rank may do.
   class Exchange {
    public:
-    Exchange() = default;
     // Until everything has come and gone.
     void wait();
 
@@ -108,47 +93,47 @@ class Group {
     friend class Group;
     Group* group_ = nullptr;
     const char* what_ = "";
-    Cargo cargo_ = Cargo::kControl;
+    gyre_cargo cargo_ = GYRE_CARGO_CONTROL;
     std::vector<std::shared_ptr<Transport::Work>> works_;
   };
 
   // Sends to[r] to every rank r and receives from[r] (contiguous, and as long as what r sends; both empty or undefined:
-  // nothing). This rank's own entry is copied at once. The tensors are in use until wait(). `what` is for messages and
-  // must be a literal.
-  Exchange exchange(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
+  // nothing). This rank's own entry is copied at once. The tensors are in use until wait(). Control messages may cross
+  // others in any order. `what` is for messages and must be a literal.
+  Exchange exchange(const char* what, gyre_cargo cargo, const std::vector<at::Tensor>& to,
                     const std::vector<at::Tensor>& from);
 
-  // Control messages, which may cross the above in any order. From any thread, one at a time.
-  void all_reduce(std::span<double> values, Reduction reduction);
+  // Control messages. From any thread, one at a time.
   std::vector<std::string> all_gather(std::string_view mine);
-  std::string broadcast(std::string_view mine, int root);
-  void barrier();
+  // What rank 0 sends; what others bring is not looked at.
+  std::string broadcast(std::string_view mine);
+  // Each value becomes the largest of all ranks.
+  void all_reduce_max(std::span<double> values);
 
   // Makes whatever waits, and everything after it, throw. From any thread.
   void abort(const std::string& reason);
-  // The rank whose end or silence made the group fail, -1 while there is none.
-  int lost() const;
 
-  std::array<Traffic, kCargoKinds> traffic() const;
+  // By gyre_cargo.
+  std::array<gyre_traffic, GYRE_CARGO_KINDS> traffic() const;
 
  private:
-  struct State;
-  Exchange start(const char* what, Cargo cargo, const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
-                 bool control);
+  [[noreturn]] void fail(const std::string& message);
   void finish(Exchange& exchange);
-  [[noreturn]] void fail(const std::string& message, int peer);
-  std::string name(int rank) const {
-    return rank < 0 ? "another rank" : "rank " + std::to_string(options_.first + rank);
-  }
-  void meet();
   std::vector<at::Tensor> exchange_bytes(const char* what, const std::vector<at::Tensor>& to,
                                          std::span<const int64_t> sizes);
 
-  GroupOptions options_;
-  std::unique_ptr<State> state_;
+  const GroupOptions options_;
+  std::unique_ptr<Transport> transport_;
+  std::mutex control_;  // one control operation at a time
+
+  mutable std::mutex mutex_;  // of everything below
+  std::string failure_;       // why the group cannot be used any more; empty: it can
+  int sequence_[2] = {0, 0};  // of exchanges, and of control messages
+  std::set<std::shared_ptr<Transport::Work>> waited_for_;
+  std::array<gyre_traffic, GYRE_CARGO_KINDS> traffic_{};
 };
 
-// Throws std::runtime_error saying what is missing. `store` is there for the whole life of the transport.
+// Throws std::runtime_error saying what is missing. The options are there for the whole life of the transport.
 std::unique_ptr<Transport> open_transport(const GroupOptions& options);
 
 }  // namespace gyre

@@ -17,7 +17,7 @@ at::Tensor GroupPeers::join(const at::Tensor& mine_NW, std::span<const int64_t> 
     if (!first_alone || p == 0) to[p] = mine;
     if (receives) from[p] = at::empty({mine.size(0), widths[p]}, mine.options());
   }
-  group_.exchange("tensor-parallel sampling", Cargo::kActivations, to, from).wait();
+  group_.exchange("tensor-parallel sampling", GYRE_CARGO_ACTIVATIONS, to, from).wait();
   if (!receives) return {};
   from[self] = mine;
   return at::cat(from, 1);

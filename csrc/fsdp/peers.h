@@ -17,7 +17,7 @@ class GroupPeers : public Peers {
   int part() const override { return group_.rank(); }
   int parts() const override { return group_.size(); }
   at::Tensor join(const at::Tensor& mine_NW, std::span<const int64_t> widths, bool first_alone) override;
-  std::string broadcast(std::string_view bytes) override { return group_.broadcast(bytes, 0); }
+  std::string broadcast(std::string_view bytes) override { return group_.broadcast(bytes); }
 
  private:
   Group& group_;

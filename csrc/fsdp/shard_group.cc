@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,12 +22,11 @@ ParameterSet set_of(std::vector<at::Tensor> flats) {
 ShardGroup::ShardGroup(const Backend& inner, const ModelConfig& config, const Sharding& sharding)
     : inner_(inner),
       sharding_(sharding),
+      ranks_(sharding.group == nullptr ? alone_ : *sharding.group),
       map_(lay_out(config, [&](int64_t count) { return hollow(inner, count); }),
-           (sharding.group == nullptr ? 1 : sharding.group->size()) / sharding.replicas, inner.dot_block()) {
-  const int rank = sharding.group == nullptr ? 0 : sharding.group->rank();
-  shard_ = rank % map_.shards();
-  replica_ = rank / map_.shards();
-}
+           ranks_.size() / sharding.replicas, inner.dot_block()),
+      shard_(ranks_.rank() % map_.shards()),
+      replica_(ranks_.rank() / map_.shards()) {}
 
 at::Tensor ShardGroup::hollow(const Backend& inner, int64_t count) {
   const at::TensorOptions options = inner.make_flat(0).options();
@@ -47,19 +47,18 @@ void ShardGroup::give(at::Tensor buffer) {
   if (buffer.defined()) spare_.push_back(std::move(buffer));
 }
 
-Group::Exchange ShardGroup::exchange(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
+Group::Exchange ShardGroup::exchange(const char* what, gyre_cargo cargo, const std::vector<at::Tensor>& to,
                                      const std::vector<at::Tensor>& from, bool between_replicas) const {
-  if (sharding_.group == nullptr) return {};
-  const auto n = static_cast<size_t>(size());
+  const auto n = static_cast<size_t>(ranks_.size());
   std::vector<at::Tensor> to_all(n), from_all(n);
   for (size_t i = 0; i < to.size(); ++i) {
-    const int k = static_cast<int>(i),
-              rank = between_replicas ? k * map_.shards() + shard_ : replica_ * map_.shards() + k;
-    if (rank == sharding_.group->rank()) continue;  // what stays here needs no copy
+    const int k = static_cast<int>(i);
+    const int rank = between_replicas ? k * map_.shards() + shard_ : replica_ * map_.shards() + k;
+    if (rank == ranks_.rank()) continue;  // what stays here needs no copy
     to_all[static_cast<size_t>(rank)] = to[i];
     from_all[static_cast<size_t>(rank)] = from[i];
   }
-  return sharding_.group->exchange(what, cargo, to_all, from_all);
+  return ranks_.exchange(what, cargo, to_all, from_all);
 }
 
 ShardGroup::Gather::Gather(ShardGroup& group, size_t flat, const at::Tensor& own, at::Tensor whole)
@@ -68,14 +67,14 @@ ShardGroup::Gather::Gather(ShardGroup& group, size_t flat, const at::Tensor& own
   at::Tensor mine = group.piece(whole_, flat, group.shard());
   if (!mine.is_alias_of(own)) mine.copy_(own);
   at::Tensor out = mine, into = whole_;
-  if (group.sharding().narrow) {
+  if (group.sharding().bfloat16) {
     out = mine.to(at::kBFloat16);
     into = narrow_ = at::empty(whole_.sizes(), whole_.options().dtype(at::kBFloat16));
     group.piece(narrow_, flat, group.shard()).copy_(out);  // what the others read of it
   }
   std::vector<at::Tensor> from;
   for (int p = 0; p < shards; ++p) from.push_back(group.piece(into, flat, p));
-  exchange_ = group.exchange("gathering weights", Cargo::kWeights,
+  exchange_ = group.exchange("gathering weights", GYRE_CARGO_WEIGHTS,
                              std::vector<at::Tensor>(static_cast<size_t>(shards), out), from);
 }
 
@@ -96,20 +95,21 @@ void ShardGroup::gather_all(const std::vector<at::Tensor>& own, const std::vecto
 }
 
 ShardGroup::Reduce::Reduce(ShardGroup& group, size_t flat, const at::Tensor& whole) : group_(&group) {
-  const bool narrow = group.sharding().narrow;
+  const bool rounded = group.sharding().bfloat16;
   std::vector<at::Tensor> to;
   for (int p = 0; p < group.map().shards(); ++p) {
     const at::Tensor piece = group.piece(whole, flat, p);
+    to.push_back(rounded ? piece.to(at::kBFloat16) : piece);
     if (p == group.shard()) {
       rows_.push_back(piece);
+    } else if (rounded) {
+      rows_.push_back(at::empty({group.count(flat)}, to[0].options()));
     } else {
-      rows_.push_back(narrow ? at::empty({group.count(flat)}, whole.options().dtype(at::kBFloat16))
-                             : group.take(group.count(flat)));
-      if (!narrow) borrowed_.push_back(rows_.back());
+      rows_.push_back(group.take(group.count(flat)));
+      borrowed_.push_back(rows_.back());
     }
-    to.push_back(narrow ? piece.to(at::kBFloat16) : piece);
   }
-  exchange_ = group.exchange("reducing gradients", Cargo::kGradients, to, rows_);
+  exchange_ = group.exchange("reducing gradients", GYRE_CARGO_GRADIENTS, to, rows_);
 }
 
 ShardGroup::Reduce::~Reduce() {
@@ -125,7 +125,7 @@ at::Tensor ShardGroup::Reduce::wait() {
   std::vector<at::Tensor> sums;
   for (int r = 0; r < replicas; ++r) sums.push_back(r == group_->replica_ ? rows_[0] : at::empty_like(rows_[0]));
   group_
-      ->exchange("adding gradients of replicas", Cargo::kGradients, std::vector<at::Tensor>(sums.size(), rows_[0]),
+      ->exchange("adding gradients of replicas", GYRE_CARGO_GRADIENTS, std::vector<at::Tensor>(sums.size(), rows_[0]),
                  sums, true)
       .wait();
   group_->add_rows(sums);
@@ -139,28 +139,20 @@ void ShardGroup::add_rows(std::span<const at::Tensor> rows) const {
   });
 }
 
-std::vector<bool> ShardGroup::any(const std::vector<bool>& mine) const {
-  if (sharding_.group == nullptr) return mine;
-  std::vector<double> values(mine.begin(), mine.end());
-  sharding_.group->all_reduce(values, Reduction::kMax);
-  return {values.begin(), values.end()};
+template <typename T>
+std::vector<std::vector<T>> ShardGroup::all_gather(std::span<const T> mine) const {
+  std::vector<std::vector<T>> all;
+  for (const std::string& bytes :
+       ranks_.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size_bytes()})) {
+    std::memcpy(all.emplace_back(bytes.size() / sizeof(T)).data(), bytes.data(), bytes.size());
+  }
+  all.resize(static_cast<size_t>(map_.shards()));  // the first replica's: the others' are the same
+  return all;
 }
 
 void ShardGroup::sum_runs(std::span<const double> numbers, size_t rows, std::span<double> sums) const {
-  std::vector<std::string> all;  // of every rank
-  const std::string_view mine(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
-  if (sharding_.group == nullptr) {
-    all.emplace_back(mine);
-  } else {
-    all = sharding_.group->all_gather(mine);
-  }
-  const auto shards = static_cast<size_t>(map_.shards());  // the first replica's: the others' are the same
-  std::vector<std::vector<double>> of_shard(shards);
-  std::vector<size_t> next(shards);
-  for (size_t p = 0; p < shards; ++p) {
-    of_shard[p].resize(all[p].size() / sizeof(double));
-    std::memcpy(of_shard[p].data(), all[p].data(), all[p].size());
-  }
+  const std::vector<std::vector<double>> of_shard = all_gather(numbers);
+  std::vector<size_t> next(of_shard.size());
   std::ranges::fill(sums, 0.0);
   const size_t parameters = sums.size() / rows;
   for (size_t flat = 0; flat < map_.flats(); ++flat) {
@@ -170,6 +162,14 @@ void ShardGroup::sum_runs(std::span<const double> numbers, size_t rows, std::spa
       for (size_t row = 0; row < rows; ++row) sums[row * parameters + run.parameter] += of_shard[p][row * runs + at];
     }
   }
+}
+
+void ShardGroup::sum_sketches(std::span<float> sketch) const {
+  std::vector<std::vector<float>> rows = all_gather<float>(sketch);
+  combine_tree(rows.size(), [&](size_t a, size_t b) {
+    std::ranges::transform(rows[a], rows[b], rows[a].begin(), std::plus<>());
+  });
+  std::ranges::copy(rows[0], sketch.begin());
 }
 
 }  // namespace gyre

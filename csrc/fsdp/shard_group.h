@@ -71,19 +71,25 @@ class ShardGroup {
   // Collects every run's number from the ranks that hold them, and adds them by parameter: numbers[row * runs of this
   // rank + run] to sums[row * parameters + parameter].
   void sum_runs(std::span<const double> numbers, size_t rows, std::span<double> sums) const;
-  // Which of these any rank says.
-  std::vector<bool> any(const std::vector<bool>& mine) const;
+  // Adds what the ranks of a replica have sketched of their shards.
+  void sum_sketches(std::span<float> sketch) const;
+  Group& ranks() const { return ranks_; }
 
   // Starts an exchange with the ranks of this replica (shards) or those that hold the same shard in the others.
-  Group::Exchange exchange(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
+  Group::Exchange exchange(const char* what, gyre_cargo cargo, const std::vector<at::Tensor>& to,
                            const std::vector<at::Tensor>& from, bool between_replicas = false) const;
 
  private:
-  int size() const { return sharding_.group == nullptr ? 1 : sharding_.group->size(); }
+  // What the ranks of the first replica bring.
+  template <typename T>
+  std::vector<std::vector<T>> all_gather(std::span<const T> mine) const;
+
   const Backend& inner_;
-  Sharding sharding_;
-  ShardMap map_;
-  int shard_, replica_;
+  const Sharding sharding_;
+  Group alone_{GroupOptions()};  // where there is no other
+  Group& ranks_;
+  const ShardMap map_;
+  const int shard_, replica_;
   std::vector<at::Tensor> spare_;
 };
 

@@ -60,7 +60,7 @@ HeldShard ShardedSet::held(size_t parameter, const at::Tensor& value) const {
   return {own.narrow(0, at, range.count), range.first, range.first, writes};
 }
 
-void ResidentSet::zero() {
+void ShardedSet::zero() {
   ParameterSet all = whole_.empty() ? own_ : set_of(whole_);
   group_.inner().zero(all);
 }
@@ -135,13 +135,6 @@ void GatheredSet::let_go() {
   group_.free_buffers();
 }
 
-void GatheredSet::zero() { group_.inner().zero(own_); }
-
-void LocalSet::zero() {
-  ParameterSet all = set_of(whole_);
-  group_.inner().zero(all);
-}
-
 ReducedSet::ReducedSet(ShardGroup& ranks, std::vector<at::Tensor> hollow)
     : ShardedSet(ranks), hollow_(std::move(hollow)), here_(hollow_.size()) {
   allocate();
@@ -181,7 +174,5 @@ void ReducedSet::rest() {
     group_.give(std::exchange(here_[k], {}));
   }
 }
-
-void ReducedSet::zero() { group_.inner().zero(own_); }
 
 }  // namespace gyre

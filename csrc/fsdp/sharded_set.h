@@ -16,12 +16,9 @@ class ShardedSet : public Residence {
   // What was added here becomes the sum over all ranks in every rank's own shard.
   virtual void settle() {}
   virtual bool unsettled() const { return false; }
-  // Whether it is never summed over ranks.
-  virtual bool alone() const { return false; }
   virtual void begin_lane(int lane);
   HeldShard held(size_t parameter, const at::Tensor& value) const;
-  // Back to zeros, or whatever it is now in the own shard alone.
-  virtual void zero() = 0;
+  virtual void zero();
 
   // This rank's shard of every flat, with the runs that it holds as named tensors.
   const ParameterSet& own() const { return own_; }
@@ -46,7 +43,6 @@ class ResidentSet : public ShardedSet {
   ResidentSet(ShardGroup& ranks, const std::vector<at::Tensor>& whole) : ShardedSet(ranks) { view(whole); }
   explicit ResidentSet(ShardGroup& ranks) : ShardedSet(ranks) { allocate(); }
   bool always_here() const override { return true; }
-  void zero() override;
 };
 
 // Weights of which only a shard is here until a pass wants them.
@@ -57,7 +53,6 @@ class GatheredSet : public ShardedSet {
   void leave(int64_t unit) override;
   void rest() override;
   void let_go() override;
-  void zero() override;
 
  private:
   void begin(size_t flat);
@@ -80,7 +75,6 @@ class ReducedSet : public ShardedSet {
   void enter(int64_t unit) override;
   void leave(int64_t unit) override;
   void rest() override;
-  void zero() override;
 
  private:
   void finish();
@@ -92,14 +86,6 @@ class ReducedSet : public ShardedSet {
   };
   std::vector<at::Tensor> hollow_, here_;
   std::optional<Leaving> leaving_;
-};
-
-// Whole gradients of this rank's passes that stay its own.
-class LocalSet : public ShardedSet {
- public:
-  LocalSet(ShardGroup& ranks, const std::vector<at::Tensor>& whole) : ShardedSet(ranks) { view(whole); }
-  bool alone() const override { return true; }
-  void zero() override;
 };
 
 // Whole gradients of this rank's passes, which become sums over all ranks when they are looked at. With lanes, finished
@@ -114,7 +100,8 @@ class SummedSet : public ShardedSet {
   void begin_lane(int lane) override;
   // Sums stay sums; with anything else it is one rank's share of a sum to be.
   void add(const SummedSet& from, float scale);
-  void add(const LocalSet& from, float scale);
+  // This rank's share of a sum to be.
+  void add_own(const ParameterSet& from, float scale);
   void settle() override;
   bool unsettled() const override { return unsettled_ || !nodes_.empty(); }
   void zero() override;

@@ -11,11 +11,14 @@
 namespace gyre {
 namespace {
 
-int size_of(const Sharding& s) { return s.group == nullptr ? 1 : s.group->size(); }
-
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("sharding: " + what); }
 
-ShardedSet& sharded(const ParameterSet& set) { return static_cast<ShardedSet&>(*set.residence); }
+bool is_own(const ParameterSet& set) { return set.residence == nullptr; }  // see Backend::make_own_gradients
+
+ShardedSet& sharded(const ParameterSet& set) {
+  if (is_own(set)) refuse("a buffer of one rank's own is not a sum over ranks: add it to one");
+  return static_cast<ShardedSet&>(*set.residence);
+}
 
 class ShardedBackend : public Backend {
  public:
@@ -25,7 +28,7 @@ class ShardedBackend : public Backend {
   std::string describe() const override {
     static constexpr const char* kNames[] = {"whole", "optimizer state in shards", "in shards"};
     return inner_->describe() + ", " + kNames[static_cast<size_t>(sharding().shard)] + " on " +
-           std::to_string(size_of(sharding())) + " ranks";
+           std::to_string(group_.ranks().size()) + " ranks";
   }
   std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const override {
     return inner_->make_network(config, parameters);
@@ -53,9 +56,7 @@ class ShardedBackend : public Backend {
   }
   ParameterSet make_own_gradients() const override {
     if (eager()) refuse("one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
-    ParameterSet set = inner_->make_set();
-    set.residence = std::make_shared<LocalSet>(group_, set.flats());
-    return set;
+    return inner_->make_set();
   }
   ParameterSet make_moments() const override {
     const bool whole = sharding().shard == GYRE_SHARD_NONE;
@@ -66,26 +67,30 @@ class ShardedBackend : public Backend {
 
   bool in_step() const override { return full(); }
   int64_t passes(int64_t own) const override {
-    if (!full() || sharding().group == nullptr) return own;
     double most = static_cast<double>(own);
-    sharding().group->all_reduce({&most, 1}, Reduction::kMax);
+    if (full()) group_.ranks().all_reduce_max({&most, 1});
     return static_cast<int64_t>(most);
   }
 
-  void zero(ParameterSet& set) const override { sharded(set).zero(); }
+  void zero(ParameterSet& set) const override {
+    if (is_own(set)) {
+      inner_->zero(set);
+    } else {
+      sharded(set).zero();
+    }
+  }
 
   void add(ParameterSet& to, const ParameterSet& from, float scale) const override {
-    ShardedSet &into = sharded(to), &of = sharded(from);
-    if (of.alone() && !into.alone()) {
-      static_cast<SummedSet&>(into).add(static_cast<const LocalSet&>(of), scale);
+    ShardedSet& into = sharded(to);
+    if (is_own(from)) {
+      static_cast<SummedSet&>(into).add_own(from, scale);
       return;
     }
     if (sharding().deterministic) settle({&to, &from});
-    const bool shards = into.whole().empty() || sharding().deterministic;
-    if (shards) {
-      inner_->add(into.own(), of.own(), scale);
+    if (into.whole().empty() || sharding().deterministic) {
+      inner_->add(into.own(), sharded(from).own(), scale);
     } else {
-      static_cast<SummedSet&>(into).add(static_cast<const SummedSet&>(of), scale);
+      static_cast<SummedSet&>(into).add(static_cast<const SummedSet&>(sharded(from)), scale);
     }
   }
 
@@ -108,7 +113,7 @@ class ShardedBackend : public Backend {
   }
 
   void sketch(const ParameterSet& set, std::span<float> out) const override {
-    if (sharded(set).alone()) {
+    if (is_own(set)) {
       inner_->sketch(set, out);
       return;
     }
@@ -132,14 +137,7 @@ class ShardedBackend : public Backend {
       }
     }
     inner_->sketch_runs_into(runs, out);
-    if (sharding().group == nullptr) return;
-    std::vector<std::string> all =
-        sharding().group->all_gather({reinterpret_cast<const char*>(out.data()), out.size_bytes()});
-    const auto row = [&](size_t p) { return reinterpret_cast<float*>(all[p].data()); };
-    combine_tree(static_cast<size_t>(group_.map().shards()), [&](size_t a, size_t b) {
-      for (size_t i = 0; i < out.size(); ++i) row(a)[i] += row(b)[i];
-    });
-    std::memcpy(out.data(), row(0), out.size_bytes());
+    group_.sum_sketches(out);
   }
   void sketch_runs_into(std::span<const SketchRun> runs, std::span<float> out) const override {
     inner_->sketch_runs_into(runs, out);
@@ -171,15 +169,12 @@ class ShardedBackend : public Backend {
   // All ranks settle the same sets.
   void settle(const std::vector<const ParameterSet*>& sets) const {
     if (eager()) return;
-    std::vector<bool> mine;
-    for (const ParameterSet* set : sets) {
-      if (sharded(*set).alone()) refuse("a buffer of one rank's own is not a sum over ranks: add it to one");
-      mine.push_back(sharded(*set).unsettled());
-    }
-    const std::vector<bool> wanted = group_.any(mine);
+    std::vector<double> wanted;
+    for (const ParameterSet* set : sets) wanted.push_back(sharded(*set).unsettled() ? 1 : 0);
+    group_.ranks().all_reduce_max(wanted);
     for (size_t i = 0; i < sets.size(); ++i) {
       const auto before = sets.begin() + static_cast<ptrdiff_t>(i);
-      if (wanted[i] && std::find(sets.begin(), before, sets[i]) == before) sharded(*sets[i]).settle();
+      if (wanted[i] > 0 && std::find(sets.begin(), before, sets[i]) == before) sharded(*sets[i]).settle();
     }
   }
 
@@ -188,10 +183,9 @@ class ShardedBackend : public Backend {
   mutable ShardGroup group_;  // keeps memory for what is under way
 };
 
-}  // namespace
-
+// Refuses settings that do not fit each other or the number of ranks.
 void check(const Sharding& s) {
-  const int size = size_of(s);
+  const int size = s.ranks();
   if (s.replicas < 1 || size % s.replicas != 0) {
     refuse("replicas is " + std::to_string(s.replicas) + ", expected a divisor of the " + std::to_string(size) +
            " ranks");
@@ -203,8 +197,10 @@ void check(const Sharding& s) {
            " ranks (deterministic sums)");
   }
   if (s.replicas > 1) refuse("deterministic sums need replicas = 1, got " + std::to_string(s.replicas));
-  if (s.narrow) refuse("deterministic sums need float32 between ranks, got bfloat16");
+  if (s.bfloat16) refuse("deterministic sums need float32 between ranks, got bfloat16");
 }
+
+}  // namespace
 
 std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
                                      const Sharding& sharding) {
@@ -214,8 +210,8 @@ std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const Model
 
 Lanes lanes_of(const Sharding& s) {
   if (!s.deterministic) return {};
-  const int count = s.lanes / size_of(s);
-  return {.first = (s.group == nullptr ? 0 : s.group->rank()) * count, .count = count};
+  const int count = s.lanes / s.ranks();
+  return {.first = s.rank() * count, .count = count};
 }
 
 HeldShard held_shard(const ParameterSet& set, int32_t parameter) {

@@ -1,12 +1,10 @@
-// How a model is spread over the ranks of a group, and the backend that does it around any other.
+// How a model is sharded over the ranks of a group, and the backend that does it around any other.
 //
 //   full       parameters, gradients and moments in shards (ZeRO-3, Rajbhandari et al. 2020): a block's weights are
-//   gathered before its
-//              forward and its backward pass, the next block's on the way meanwhile; its gradient goes to its owners
-//              when it is complete
+//              gathered before its forward and its backward pass, the next block's on the way meanwhile; its gradient
+//              goes to its owners when it is complete
 //   optimizer  moments in shards, parameters and gradients whole (ZeRO-1): gradients go to their owners once per step,
-//   and the owners'
-//              updated parameters come back
+//              and the owners' updated parameters come back
 //   none       everything whole: owners' sums of gradients come back, and every rank makes the same update
 //
 // Sums over ranks are in the order of a fixed tree (group.h). With `deterministic` a rank's passes belong to lanes,
@@ -25,17 +23,18 @@ namespace gyre {
 struct Sharding {
   Group* group = nullptr;  // must outlive the model; null: one rank
   gyre_shard shard = GYRE_SHARD_FULL;
-  int replicas = 1;     // full copies of the model, each in shards over ranks / replicas neighbours
-  int prefetch = 1;     // blocks that are under way while one computes; 0: nothing is, gradients neither
-  bool narrow = false;  // bfloat16 between ranks
+  int replicas = 1;       // full copies of the model, each in shards over ranks / replicas neighbours
+  int prefetch = 1;       // blocks that are under way while one computes; 0: nothing is, gradients neither
+  bool bfloat16 = false;  // between ranks; otherwise float32
   bool deterministic = false;
   int lanes = 1;  // of all ranks together
+
+  int rank() const { return group == nullptr ? 0 : group->rank(); }
+  int ranks() const { return group == nullptr ? 1 : group->size(); }
 };
 
-// Throws std::invalid_argument for settings that do not fit each other or the number of ranks.
-void check(const Sharding& sharding);
-
-// Wraps a backend for models of this configuration.
+// Wraps a backend for models of this configuration. Throws std::invalid_argument for settings that do not fit each
+// other or the number of ranks.
 std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
                                      const Sharding& sharding);
 

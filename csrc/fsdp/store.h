@@ -15,8 +15,8 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Does not wait for the key.
   virtual std::optional<std::string> find(const std::string& key) = 0;
-  // Adds to a counter that begins at 0 and returns its new value. Counters have keys of their own.
-  virtual int64_t add(const std::string& key, int64_t amount) = 0;
+  // Sets a key that nobody has set, and returns the value that it has then: the first claim counts.
+  virtual std::string claim(const std::string& key, const std::string& value) = 0;
 };
 
 // A FileStore: a file that every rank of one machine opens. Who may join is up to the permissions of its folder.

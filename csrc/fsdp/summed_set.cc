@@ -34,8 +34,7 @@ SummedSet::SummedSet(ShardGroup& ranks, const std::vector<at::Tensor>& whole)
 }
 
 void SummedSet::zero() {
-  ParameterSet all = set_of(whole_);
-  group_.inner().zero(all);
+  ShardedSet::zero();
   nodes_.clear();
   lane_ = lanes_of(group_.sharding()).first;
   unsettled_ = settled_ = false;
@@ -105,7 +104,7 @@ void SummedSet::settle_lanes() {
       to.push_back(out);
       from.push_back(in);
     }
-    group_.exchange("adding gradients of lanes", Cargo::kGradients, to, from).wait();
+    group_.exchange("adding gradients of lanes", GYRE_CARGO_GRADIENTS, to, from).wait();
     std::vector<at::Tensor> lanes(static_cast<size_t>(sharding.lanes));
     for (const auto& [first, row] : rows) lanes[static_cast<size_t>(first)] = row;
     combine_tree(lanes.size(), [&](size_t a, size_t b) {
@@ -125,16 +124,17 @@ void SummedSet::add(const SummedSet& from, float scale) {
     settled_ = true;
     return;
   }
-  enter(kRoot);
-  if (from.settled_ && group_.replica() > 0) return;  // the first replica's counts
-  ParameterSet all = set_of(whole_);
-  group_.inner().add(all, set_of(from.whole_), scale);
+  if (from.settled_ && group_.replica() > 0) {  // the first replica's counts
+    enter(kRoot);
+  } else {
+    add_own(set_of(from.whole_), scale);
+  }
 }
 
-void SummedSet::add(const LocalSet& from, float scale) {
+void SummedSet::add_own(const ParameterSet& from, float scale) {
   enter(kRoot);
   ParameterSet all = set_of(whole_);
-  group_.inner().add(all, set_of(from.whole()), scale);
+  group_.inner().add(all, from, scale);
 }
 
 void SummedSet::settle() {

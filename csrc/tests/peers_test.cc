@@ -30,7 +30,7 @@ void over_ranks(int size, Body&& body) {
         Group group({.rank = r, .size = size, .store = store, .prefix = "peers/", .timeout = 60});
         try {
           body(group);
-          group.barrier();
+          group.all_gather({});
         } catch (const std::exception& e) {
           group.abort(e.what());
           throw;

@@ -181,7 +181,7 @@ func (f *findings) bandwidth(ctx context.Context, world *ranks.World, on torch.P
 		IntermediateSize: width, NumLayers: 1, NumHeads: 1, NumKVHeads: 1,
 		HeadDim: width, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 1e4, RopeFactor: 1, TieEmbeddings: true,
 		Placement: on}
-	model, err := torch.NewShardedModel(shape, world.Data(), torch.ShardConfig{Shard: torch.ShardNone})
+	model, err := torch.NewShardedModel(shape, world.Group(), torch.ShardConfig{Shard: torch.ShardNone})
 	if err != nil {
 		return err
 	}
@@ -206,14 +206,14 @@ func (f *findings) bandwidth(ctx context.Context, world *ranks.World, on torch.P
 		if err := errors.Join(sum.Zero(), sum.Add(own, 1)); err != nil {
 			return err
 		}
-		if err := world.Data().Barrier(ctx); err != nil {
+		if err := world.Group().Barrier(ctx); err != nil {
 			return err
 		}
-		before := world.Data().Traffic()
+		before := world.Group().Traffic()
 		if _, err := optimizer.Step(sum, 0, 0); err != nil {
 			return err
 		}
-		after := world.Data().Traffic()
+		after := world.Group().Traffic()
 		scatter := (after[torch.CargoGradients].Waited - before[torch.CargoGradients].Waited).Seconds()
 		gather := (after[torch.CargoWeights].Waited - before[torch.CargoWeights].Waited).Seconds()
 		for i, seconds := range []float64{scatter, gather, scatter + gather} {

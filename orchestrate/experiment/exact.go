@@ -80,7 +80,7 @@ func LogprobGap(ctx context.Context, model *torch.Model, engine *torch.Engine, t
 	}
 	driver := generation.New(engine, nil)
 	outputs := map[uint64]torch.Output{}
-	err := driver.Together(ctx, func() error {
+	err := driver.TensorParallel(ctx, func() error {
 		for i, prompt := range prompts {
 			err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt,
 				Sampling: torch.Sampling{

@@ -188,7 +188,7 @@ const kvPage = 16
 func (e *Experiment) checkEngine() []error {
 	budget, m, n := int64(e.Config.Engine.KVMiB)<<20, e.Policy.Shape, e.Config.Engine.TensorParallel
 	if n > 1 {
-		if err := m.CheckShare(n); err != nil {
+		if err := m.CheckTensorParallel(n); err != nil {
 			return []error{fmt.Errorf("engine.tensor_parallel = %d, the policy in %s: %w", n, e.Policy.Dir, err)}
 		}
 		m = headsOfOne(m, n)

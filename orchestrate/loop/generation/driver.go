@@ -12,7 +12,7 @@ import (
 
 // Engine decodes with continuous batching. Requests are submitted at any time, Step advances all of them by a token,
 // Progress tells what they grew by, Poll takes those that have finished, Abort ends one early. SetVocabulary comes
-// before the first stop string. Several ranks may be one engine: see [torch.Engine.Together].
+// before the first stop string. Several ranks may be one engine: see [torch.Engine.TensorParallel].
 type Engine interface {
 	Submit(torch.Request) error
 	Step() (unfinished int, err error)
@@ -20,7 +20,7 @@ type Engine interface {
 	Poll() ([]torch.Output, error)
 	Abort(id uint64) error
 	SetVocabulary([][]byte) error
-	Together(ctx context.Context, lead func() error) error
+	TensorParallel(ctx context.Context, run func() error) error
 	Follows() bool
 }
 
@@ -182,10 +182,10 @@ func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) err
 	return nil
 }
 
-// Together runs lead, which submits and steps, where this rank's engine takes requests. Where it follows another's it
-// makes that one's steps until lead has returned there.
-func (d *Driver) Together(ctx context.Context, lead func() error) error {
-	return d.engine.Together(ctx, lead)
+// TensorParallel runs run, which submits and steps, where this rank's engine takes requests. Where it follows another's
+// it computes its shard of that one's steps until run has returned there.
+func (d *Driver) TensorParallel(ctx context.Context, run func() error) error {
+	return d.engine.TensorParallel(ctx, run)
 }
 
 // Follows tells whether requests go to another rank's engine.

@@ -120,7 +120,7 @@ func (p *parrot) SetVocabulary(v [][]byte) error {
 	return nil
 }
 
-func (p *parrot) Together(_ context.Context, lead func() error) error { return lead() }
+func (p *parrot) TensorParallel(_ context.Context, lead func() error) error { return lead() }
 func (p *parrot) Follows() bool                                       { return false }
 
 func ask(id uint64, stops ...string) Request {

@@ -94,7 +94,7 @@ func whole(ctx context.Context, world *ranks.World, from *torch.Gradients, i int
 		entries *= n
 	}
 	data, values := make([]byte, 4*entries), make([]float32, entries)
-	if err := checkpoint.Assemble(ctx, world.Data(), shard, torch.F32, data); err != nil {
+	if err := checkpoint.Assemble(ctx, world.Group(), shard, torch.F32, data); err != nil {
 		return nil, err
 	}
 	_, err = binary.Decode(data, binary.LittleEndian, values)

@@ -1,19 +1,15 @@
 package ranks
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"gyre/internal/child"
 )
 
 // agreedCodes are exit codes that all ranks come to together: a rule that ended the run, an interruption.
@@ -27,7 +23,7 @@ func (p *process) fault(kills int) string {
 	return p.how(kills)
 }
 
-const lessMemory = "; lower actor.micro_batch_tokens, set actor.recompute_activations = true, share more out " +
+const lessMemory = "; lower actor.micro_batch_tokens, set actor.recompute_activations = true, shard more " +
 	"(fsdp.shard), or start fewer ranks on this machine"
 
 // how a process ended.
@@ -36,93 +32,64 @@ func (p *process) how(kills int) string {
 		return fmt.Sprintf("it could not be started: %v", p.failed)
 	}
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() && status.Signal() == syscall.SIGKILL {
-		if outOfMemoryKills() > kills {
-			return "out of memory: the kernel ended it (SIGKILL)" + lessMemory
-		}
+	how := fmt.Sprintf("it ended with exit code %d", p.cmd.ProcessState.ExitCode())
+	switch {
+	case !status.Signaled():
+	case status.Signal() != syscall.SIGKILL:
+		how = "it was ended by " + unix.SignalName(status.Signal())
+	case outOfMemoryKills() > kills:
+		return "out of memory: the kernel ended it (SIGKILL)" + lessMemory
+	default:
 		return "it was ended by SIGKILL (the kernel's way where memory is short)"
 	}
-	how := fmt.Sprintf("it ended with exit code %d", p.cmd.ProcessState.ExitCode())
-	if status.Signaled() {
-		how = "it was ended by " + unix.SignalName(status.Signal())
+	said := p.said.After("")
+	at := dies.FindStringIndex(said)
+	if at == nil {
+		if p.rank == 0 || said == "" { // rank 0's words have been seen
+			return how
+		}
+		return how + "; the last it said:\n" + said[max(len(said)-shownWords, 0):]
 	}
-	dying := p.said.death()
-	switch {
-	case dying != "" && memoryShort.MatchString(dying):
+	dying := said[at[0]:]
+	dying = dying[:min(len(dying), shownWords)]
+	if memoryShort.MatchString(dying) {
 		first, _, _ := strings.Cut(dying, "\n")
 		what := "out of memory: "
 		if strings.Contains(first, "thread") {
 			what = "out of memory, or of the threads that it may have: "
 		}
 		return what + how + ", saying " + strings.TrimSpace(first) + lessMemory
-	case dying != "" && p.rank > 0:
-		return how + "; it crashed:\n" + dying
-	case p.rank == 0: // whose words have been seen
+	}
+	if p.rank == 0 {
 		return how
 	}
-	return how + p.said.last.After("; the last it said:\n")
+	return how + "; it crashed:\n" + dying
 }
+
+// A crash of Go's runtime begins with its cause and goes on with all goroutines.
+const (
+	keptWords  = 256 << 10 // bytes of what a process has said
+	shownWords = 4 << 10   // of them in a message
+)
 
 // dies begins the last words of a program that ends against its will: of Go's runtime, or of C++'s.
 var dies = regexp.MustCompile(`(?m)^(?:fatal error: |panic: |runtime: |runtime/cgo: |terminate called |SIG[A-Z]+: )`)
 
 // memoryShort is said by those for want of memory: of bytes, or of a thread's stack.
-var memoryShort = regexp.MustCompile(`out of memory|[Cc]annot allocate memory|bad_alloc|pthread_create failed|failed to create new OS thread`)
-
-// words keeps what matters of what a process says: the end, and how its dying begins.
-type words struct {
-	last  *child.LastWords
-	mu    sync.Mutex
-	line  []byte // that has begun: a line may come in pieces
-	dying []byte
-}
-
-const keptWords = 4 << 10
-
-func newWords() *words { return &words{last: child.KeepWords(keptWords)} }
-
-func (w *words) Write(data []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.dying == nil {
-		text := append(w.line, data...)
-		if at := dies.FindIndex(text); at != nil {
-			w.dying = text[at[0]:]
-		}
-		w.line = bytes.Clone(text[bytes.LastIndexByte(text, '\n')+1:])
-		w.line = w.line[:min(len(w.line), keptWords)]
-	} else {
-		w.dying = append(w.dying, data...)
-	}
-	w.dying = w.dying[:min(len(w.dying), keptWords)]
-	return w.last.Write(data)
-}
-
-// death is what the process said as it died, "" if it did not.
-func (w *words) death() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return string(bytes.TrimSpace(w.dying))
-}
+var memoryShort = regexp.MustCompile(`out of memory|[Cc]annot allocate memory|bad_alloc|pthread_create failed|` +
+	`failed to create new OS thread`)
 
 // outOfMemoryKills counts the processes that the kernel has ended for want of memory, in this control group where
 // that can be read, on this machine otherwise; 0 where neither can be.
-func outOfMemoryKills() int {
-	files := []string{"/sys/fs/cgroup/memory.events", "/proc/vmstat"}
-	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
-		if _, group, ok := strings.Cut(string(own), "0::"); ok {
-			files = slices.Insert(files, 0, filepath.Join("/sys/fs/cgroup", strings.TrimSpace(group), "memory.events"))
-		}
-	}
-	for _, path := range files {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
+func outOfMemoryKills() (kills int) {
+	own, _ := os.ReadFile("/proc/self/cgroup")
+	_, group, _ := strings.Cut(string(own), "0::")
+	for _, path := range []string{filepath.Join("/sys/fs/cgroup", strings.TrimSpace(group), "memory.events"),
+		"/sys/fs/cgroup/memory.events", "/proc/vmstat"} {
+		text, _ := os.ReadFile(path)
 		for line := range strings.Lines(string(text)) {
-			var n int
-			if found, _ := fmt.Sscanf(line, "oom_kill %d", &n); found == 1 {
-				return n
+			if found, _ := fmt.Sscanf(line, "oom_kill %d", &kills); found == 1 {
+				return kills
 			}
 		}
 	}

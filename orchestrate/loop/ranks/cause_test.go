@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"gyre/internal/child"
 )
 
 // The cause of a process's end is taken from how it ended and from what it said, in whatever pieces that came.
@@ -33,13 +35,13 @@ func TestCauses(t *testing.T) {
 		{1, "exit 3", "", "it ended with exit code 3", ";"},
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {
-			p := &process{rank: x.rank, said: newWords(), cmd: exec.Command("sh", "-c", x.script)}
+			p := &process{rank: x.rank, said: child.KeepWords(keptWords), cmd: exec.Command("sh", "-c", x.script)}
 			for rest := x.said; rest != ""; rest = rest[min(piece, len(rest)):] {
 				p.said.Write([]byte(rest[:min(piece, len(rest))]))
 			}
 			p.cmd.Run()
 			got := p.how(1 << 30)
-			if !strings.HasPrefix(got, x.want) || strings.Contains(got, x.not) || len(got) > 2*keptWords {
+			if !strings.HasPrefix(got, x.want) || strings.Contains(got, x.not) || len(got) > 2*shownWords {
 				t.Errorf("rank %d, %s, in pieces of %d: %q, want %q and no %q", x.rank, x.script, piece, got, x.want,
 					x.not)
 			}

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,30 +18,24 @@ import (
 
 	"gyre/internal/child"
 	"gyre/orchestrate/run/interrupt"
-	"gyre/torch"
 )
 
 // Launch starts the ranks of a run on this machine, copies of this program, and watches them.
 type Launch struct {
-	Ranks     int
-	Args      []string // of every rank: this program's
-	Restarts  int      // how often a run that failed is continued
-	Resume    string   // the flag that continues; "" = what runs here leaves nothing to continue
-	Threads   int      // kernel threads of all ranks together; 0 = one per core
-	Stdout    io.Writer
-	Stderr    io.Writer
-	Deadlines Deadlines
+	Ranks    int
+	Args     []string // of every rank: this program's
+	Restarts int      // how often a run that failed is continued
+	Resume   string   // the flag that continues; "" = what runs here leaves nothing to continue
+	Threads  int      // kernel threads of all ranks together; 0 = one per core
+	Stdout   io.Writer
+	Stderr   io.Writer
 }
 
 // Run returns when every rank has ended, and leaves no process behind. A run that failed is an *Ended with the cause.
 func (l Launch) Run(ctx context.Context) error {
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("starting the ranks: %w", err)
-	}
 	stopping := interrupt.Graceful(ctx)
 	for attempt := 0; ; attempt++ {
-		ended := l.once(ctx, program, stopping)
+		ended := l.once(ctx, stopping)
 		var e *Ended
 		if !errors.As(ended, &e) || e.Reported || e.Code != 1 || attempt == l.Restarts || l.Resume == "" ||
 			interrupt.Cause(ctx) != nil {
@@ -57,127 +50,116 @@ func (l Launch) Run(ctx context.Context) error {
 
 // process is one rank.
 type process struct {
-	rank    int
-	cmd     *exec.Cmd
-	said    *words // what it wrote to stderr, unless that went to a terminal
-	started chan struct{}
-	ended   chan struct{}
-	failed  error // of starting it
+	rank   int
+	cmd    *exec.Cmd
+	said   *child.LastWords // what it wrote to stderr, unless that went to a terminal
+	failed error            // of starting it
 }
 
 // once runs the ranks one time.
-func (l Launch) once(ctx context.Context, program string, stopping <-chan struct{}) error {
+func (l Launch) once(ctx context.Context, stopping <-chan struct{}) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("starting the ranks: %w", err)
+	}
 	kills := outOfMemoryKills()
 	address, remove, err := newFileStore()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	store, err := torch.OpenFileStore(strings.TrimPrefix(address, file))
+	store, err := openRendezvous(ctx, Place{Address: address}, "", "")
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	reports := newMembership(&rendezvous{keys: store, prefix: prefixOf(Place{})}, identity{}, l.Deadlines)
-	processes := make([]*process, l.Ranks)
+	defer store.close()
+	processes, ends := make([]*process, l.Ranks), make(chan *process, l.Ranks)
 	for rank := range processes {
-		processes[rank] = &process{rank: rank, said: newWords(), started: make(chan struct{}),
-			ended: make(chan struct{})}
-	}
-	threads := l.Threads
-	if threads == 0 {
-		threads = runtime.NumCPU()
-	}
-	ends := make(chan *process, l.Ranks)
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, p := range processes {
-		p.cmd = exec.Command(program, l.Args...)
-		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(p.rank), envSize+"="+strconv.Itoa(l.Ranks),
+		p := &process{rank: rank, said: child.KeepWords(keptWords), cmd: exec.Command(program, l.Args...)}
+		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(rank), envSize+"="+strconv.Itoa(l.Ranks),
 			envAddress+"="+address, envToken+"=",
-			fmt.Sprintf("GYRE_THREADS=%d", max(1, threads/l.Ranks)))
+			fmt.Sprintf("GYRE_THREADS=%d", max(1, cmp.Or(l.Threads, runtime.NumCPU())/l.Ranks)))
 		p.cmd.Stderr = p.said
-		if p.rank == 0 {
+		if rank == 0 {
 			p.cmd.Stdout, p.cmd.Stderr = l.Stdout, l.Stderr
 			// which it must see itself, to draw on it
 			if f, ok := l.Stderr.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 				p.cmd.Stderr = io.MultiWriter(l.Stderr, p.said)
 			}
 		}
-		p.cmd.SysProcAttr = child.Attributes()
-		p.cmd.WaitDelay = 2 * time.Second
-		running.Go(func() {
-			// See child.Attributes.
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			p.failed = p.cmd.Start()
-			close(p.started)
-			if p.failed == nil {
-				p.cmd.Wait()                                      // its state says the rest
-				syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // what it may have left
-			}
-			close(p.ended)
-			ends <- p
-		})
-		<-p.started
+		p.start(ends)
+		processes[rank] = p
 	}
-	return l.watch(ctx, reports, processes, ends, stopping, kills)
+	return l.watch(ctx, store, processes, ends, stopping, kills)
+}
+
+// start returns when the process runs, or has failed to.
+func (p *process) start(ends chan<- *process) {
+	p.cmd.SysProcAttr = child.Attributes()
+	p.cmd.WaitDelay = 2 * time.Second
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // see child.Attributes
+		defer runtime.UnlockOSThread()
+		p.failed = p.cmd.Start()
+		close(started)
+		if p.failed == nil {
+			p.cmd.Wait()                // its state says the rest
+			p.kill(-1, syscall.SIGKILL) // what it may have left
+		}
+		ends <- p
+	}()
+	<-started
+}
+
+// kill sends a signal to the process, or to its group.
+func (p *process) kill(of int, signal syscall.Signal) {
+	if p.failed == nil {
+		syscall.Kill(of*p.cmd.Process.Pid, signal)
+	}
 }
 
 // watch waits for all ranks, passes a request to stop on to them, and ends them all when one has failed.
-func (l Launch) watch(ctx context.Context, reports *membership, processes []*process, ends <-chan *process,
+func (l Launch) watch(ctx context.Context, store *rendezvous, processes []*process, ends <-chan *process,
 	stopping <-chan struct{}, kills int) error {
 	var failure *Failure
 	var limit <-chan time.Time
-	signal := func(what syscall.Signal, group bool) {
-		for _, p := range processes {
-			select {
-			case <-p.ended:
-				continue
-			default:
-			}
-			if p.failed != nil {
-				continue
-			}
-			if group {
-				syscall.Kill(-p.cmd.Process.Pid, what)
-			} else {
-				p.cmd.Process.Signal(what)
-			}
-		}
-	}
-	for left := len(processes); left > 0; {
+	for running := slices.Clone(processes); len(running) > 0; {
 		select {
 		case p := <-ends:
-			left--
-			if cause := p.fault(kills); cause != "" && failure == nil {
-				// It may have reported why, or another may have reported it; if not, the others are told.
-				own := &Failure{Rank: p.rank, Host: hostname(), Cause: cause, Code: 1, By: byLauncher}
-				if failure = reports.fail(own); failure.Rank == p.rank && failure.By != p.rank {
-					failure = own // which knows more than another rank does
-				}
-				limit = time.After(l.Deadlines.filled().Grace + 2*time.Second)
-				if silent := processes[failure.Rank]; failure.By >= 0 && failure.By != failure.Rank &&
-					silent.failed == nil {
-					syscall.Kill(-silent.cmd.Process.Pid, syscall.SIGKILL)
-				}
+			running = slices.DeleteFunc(running, func(other *process) bool { return other == p })
+			cause := p.fault(kills)
+			if cause == "" || failure != nil {
+				continue
 			}
+			// It may have reported why, or another may have reported it; if not, the others are told.
+			own := &Failure{Rank: p.rank, Host: hostname(), Cause: cause, Code: 1, By: byLauncher}
+			if failure = store.report(own); failure.Rank == p.rank && failure.By != p.rank {
+				failure = own // which knows more than another rank does
+			}
+			if failure.By >= 0 && failure.By != failure.Rank { // it may have been stopped
+				processes[failure.Rank].kill(-1, syscall.SIGKILL)
+			}
+			limit = time.After(usual.grace + 2*time.Second)
 		case <-stopping:
 			stopping = nil
 			var cause *interrupt.Error
 			if errors.As(interrupt.Cause(ctx), &cause) {
-				signal(cause.Signal, false)
+				for _, p := range running {
+					p.kill(1, cause.Signal)
+				}
 			}
 		case <-limit:
-			signal(syscall.SIGKILL, true)
+			for _, p := range running {
+				p.kill(-1, syscall.SIGKILL)
+			}
 		}
 	}
 	if failure != nil {
 		return &Ended{failure, failure.Code, false}
 	}
-	if state := processes[0].cmd.ProcessState; state.ExitCode() != 0 {
-		// it has said why
-		return &Ended{fmt.Errorf("rank 0 ended with exit code %d", state.ExitCode()), state.ExitCode(), true}
+	if code := processes[0].cmd.ProcessState.ExitCode(); code != 0 {
+		return &Ended{fmt.Errorf("rank 0 ended with exit code %d", code), code, true} // it has said why
 	}
 	return nil
 }

@@ -2,10 +2,11 @@ package ranks
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -55,79 +56,52 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("rank %d%s: %s", f.Rank, host, f.Cause)
 }
 
-// Deadlines of a run. The zero value of a field is the usual one.
-type Deadlines struct {
-	Join  time.Duration // for all ranks to come together
-	Beat  time.Duration // without a sign of life
-	Grace time.Duration // for a rank to end by itself once the run has failed
+// deadlines of a run.
+type deadlines struct {
+	join  time.Duration // for all ranks to come together
+	beat  time.Duration // without a sign of life
+	grace time.Duration // for a rank to end by itself once the run has failed
 }
 
-func (d Deadlines) filled() Deadlines {
-	for _, x := range []struct {
-		value *time.Duration
-		usual time.Duration
-	}{{&d.Join, 3 * time.Minute}, {&d.Beat, 15 * time.Second}, {&d.Grace, 8 * time.Second}} {
-		if *x.value == 0 {
-			*x.value = x.usual
-		}
-	}
-	return d
-}
+var usual = deadlines{join: 3 * time.Minute, beat: 15 * time.Second, grace: 8 * time.Second}
 
 const (
-	round  = 500 * time.Millisecond // how often a rank looks for the failure of the run
-	beats  = 4                      // rounds from one sign of life to the next
-	answer = 5 * time.Second        // in which a store that is there answers
+	round      = 500 * time.Millisecond // how often a rank looks for the failure of the run
+	beats      = 4                      // rounds from one sign of life to the next
+	answerTime = 5 * time.Second        // in which a store that is there answers
 )
 
-// Keys of the store, below the prefix of the run. A rank's follow with its number.
-const (
-	keyTaken   = "taken/"  // counter of the processes that have this rank
-	keyRank    = "rank/"   // identity
-	keyReady   = "ready"   // all ranks have come: their identities
-	keyBeat    = "beat/"   // sign
-	keyFailed  = "failed"  // counter of reports of a failure: the first is the run's
-	keyFailure = "failure" // Failure
-)
+// Keys of the store, below the prefix of the launch.
+const keyFailure = "failure" // Failure
 
-// sign is a sign of life: what a rank is doing. Each differs from the one before.
-type sign struct {
-	Number int     `json:"n"`
-	Phase  string  `json:"phase"`
-	Share  float64 `json:"share"`
-	Left   bool    `json:"left,omitempty"` // it has done its part
-}
+func keyRank(rank int) string { return "rank/" + strconv.Itoa(rank) } // identity
+func keyBeat(rank int) string { return "beat/" + strconv.Itoa(rank) } // sign of life: a number that grows, or left
+
+// left is the last sign of a rank that has done its part.
+const left = -1
 
 // membership is one rank's place in the run: it says that this rank lives, and watches that rank 0 does; rank 0
 // watches all others.
 type membership struct {
 	*rendezvous
 	who       identity
-	deadlines Deadlines
+	deadlines deadlines
 	failed    context.Context // ends with the run's *Failure as its cause
 	end       context.CancelCauseFunc
 	closed    chan struct{}
-	running   sync.WaitGroup // that asks the store
-
-	all []identity // of the run, once all ranks have come
-
-	mu       sync.Mutex // of everything below; what others point to belongs to keepUp
-	others   []*watched // the ranks that this one watches
-	answered time.Time  // when the store last did
-	mine     sign
-	slowest  sign // of all ranks in this one's phase; rank 0 alone knows
+	running   sync.WaitGroup           // keepUp
+	zero      atomic.Pointer[identity] // of rank 0, once it has come
 }
 
 // watched is a rank as another sees it.
 type watched struct {
 	identity
-	last string
-	sign
-	seen time.Time
+	beat int
+	seen time.Time // when the beat was new
 }
 
-func newMembership(r *rendezvous, who identity, d Deadlines) *membership {
-	m := &membership{rendezvous: r, who: who, deadlines: d.filled(), closed: make(chan struct{}), answered: time.Now()}
+func newMembership(r *rendezvous, who identity, d deadlines) *membership {
+	m := &membership{rendezvous: r, who: who, deadlines: d, closed: make(chan struct{})}
 	m.failed, m.end = context.WithCancelCause(context.Background())
 	return m
 }
@@ -138,114 +112,62 @@ func (m *membership) failure() *Failure {
 	return f
 }
 
-// join waits until all ranks are here.
+// fail reports a failure, and gives the one that the run ends with.
+func (m *membership) fail(who identity, cause string, code int) *Failure {
+	m.end(m.report(&Failure{Rank: who.Rank, Host: who.Host, Cause: cause, Code: code, By: m.who.Rank}))
+	return m.failure()
+}
+
+var errLate = errors.New("a rank has not come in time")
+
+// join waits until all ranks are here and fit together.
 func (m *membership) join(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(m.failed, func() { stop(context.Cause(m.failed)) })()
-	me := strconv.Itoa(m.who.Rank)
-	n, err := m.keys.Add(m.prefix+keyTaken+me, 1)
-	switch first := (identity{}); {
-	case err != nil:
-		return err
-	case n > 1:
-		if err = m.get(ctx, keyRank+me, &first); err != nil {
-			return err
-		}
-		return m.report(m.who, fmt.Sprintf("two processes have this rank: %d on %s and %d on %s",
-			first.PID, first.Host, m.who.PID, m.who.Host))
-	}
-	if err := m.set(keyRank+me, m.who); err != nil {
-		return err
-	}
-	m.running.Go(m.keepUp)
-	zero, err := m.await(ctx, 0)
+	defer time.AfterFunc(m.deadlines.join, func() { stop(errLate) }).Stop()
+	first, err := claim(m.rendezvous, keyRank(m.who.Rank), m.who)
 	if err != nil {
 		return err
 	}
-	if m.who.Rank > 0 {
-		if cause := m.who.mismatch(zero); cause != "" {
-			return m.report(m.who, cause)
-		}
-		m.watch([]identity{zero}) // which waits for the others, and says who does not come
-		if err := m.get(ctx, keyReady, &m.all); err != nil {
-			return err
-		}
-		return nil
+	if first != m.who {
+		return m.fail(m.who, fmt.Sprintf("two processes have this rank: %d on %s and %d on %s",
+			first.PID, first.Host, m.who.PID, m.who.Host), 1)
 	}
-	m.all = []identity{zero}
-	for rank := 1; rank < m.who.Size; rank++ {
-		other, err := m.await(ctx, rank)
+	m.running.Go(m.keepUp)
+	for rank := range m.who.Size {
+		other := identity{Rank: rank}
+		err := m.get(ctx, keyRank(rank), &other)
+		if errors.Is(err, errLate) {
+			return m.fail(other, fmt.Sprintf("it did not come within %v: was it started, and does it reach %s?",
+				m.deadlines.join, m.address), 1)
+		}
 		if err != nil {
 			return err
 		}
-		if cause := other.mismatch(zero); cause != "" {
-			return m.report(other, cause)
+		if rank == 0 {
+			m.zero.Store(&other)
 		}
-		m.all = append(m.all, other)
-		m.watch(m.all[rank:])
+		if cause := other.mismatch(*m.zero.Load()); cause != "" {
+			return m.fail(other, cause, 1)
+		}
 	}
-	return m.set(keyReady, m.all)
-}
-
-// await gives a rank's identity when it comes.
-func (m *membership) await(ctx context.Context, rank int) (who identity, err error) {
-	within, cancel := context.WithTimeout(ctx, m.deadlines.Join)
-	defer cancel()
-	err = m.get(within, keyRank+strconv.Itoa(rank), &who)
-	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		cause := fmt.Sprintf("it did not come within %v: was it started, and does it reach %s?",
-			m.deadlines.Join, m.address)
-		return who, m.report(identity{Rank: rank}, cause)
-	}
-	return who, err
-}
-
-func (m *membership) watch(others []identity) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, other := range others {
-		m.others = append(m.others, &watched{identity: other, seen: time.Now()})
-	}
-}
-
-// report is fail, by this rank.
-func (m *membership) report(who identity, cause string) *Failure {
-	return m.fail(&Failure{Rank: who.Rank, Host: who.Host, Cause: cause, Code: 1, By: m.who.Rank})
-}
-
-func (m *membership) set(key string, value any) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return m.keys.Set(m.prefix+key, text)
-}
-
-func (m *membership) get(ctx context.Context, key string, value any) error {
-	text, err := m.keys.Get(ctx, m.prefix+key)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, value)
-}
-
-// find is get for what may not be there.
-func (m *membership) find(key string, value any) (text string, err error) {
-	found, err := m.keys.Find(m.prefix + key)
-	if err == nil && found != nil {
-		err = json.Unmarshal(found, value)
-	}
-	return string(found), err
+	return nil
 }
 
 // keepUp asks the store until the run has failed or this rank has left.
 func (m *membership) keepUp() {
 	tick := time.NewTicker(round)
 	defer tick.Stop()
-	for n := 0; ; n++ {
-		if err := m.ask(n); err != nil {
-			m.storeGone(err.Error())
+	others := map[int]*watched{}
+	for n, last := 0, time.Now(); ; n++ {
+		if time.Since(last) > beats*round { // this process was stopped, or its machine slept
+			clear(others)
+		}
+		last = time.Now()
+		late := fmt.Errorf("no answer for %v", m.deadlines.beat)
+		if err := within(m.deadlines.beat, late, func() error { return m.ask(n, others) }); err != nil {
+			m.storeGone(err)
 			return
 		}
 		select {
@@ -259,22 +181,9 @@ func (m *membership) keepUp() {
 }
 
 // ask looks for the failure of the run; every so often it gives a sign of life and looks for those of others.
-func (m *membership) ask(n int) error {
-	m.mu.Lock()
-	now := time.Now()
-	// this process was stopped, or its machine slept: what others said is unread
-	paused := now.Sub(m.answered) > beats*round
-	m.answered = now
-	m.mine.Number = n
-	mine, others := m.mine, m.others
-	m.mu.Unlock()
-	if paused {
-		for _, other := range others {
-			other.seen = now
-		}
-	}
-	failure := &Failure{}
-	if text, err := m.find(keyFailure, failure); err != nil || text != "" {
+func (m *membership) ask(n int, others map[int]*watched) error {
+	failure := new(Failure)
+	if found, err := m.find(keyFailure, failure); found || err != nil {
 		if err == nil {
 			m.end(failure)
 		}
@@ -283,143 +192,91 @@ func (m *membership) ask(n int) error {
 	if n%beats != 0 {
 		return nil
 	}
-	if err := m.set(keyBeat+strconv.Itoa(m.who.Rank), mine); err != nil {
+	if err := m.sign(n); err != nil {
 		return err
 	}
-	slowest := mine
-	for _, other := range others {
-		text, err := m.find(keyBeat+strconv.Itoa(other.Rank), &other.sign)
+	first, end := 0, 1
+	if m.who.Rank == 0 {
+		first, end = 1, m.who.Size
+	}
+	for rank := first; rank < end; rank++ {
+		var beat int
+		found, err := m.find(keyBeat(rank), &beat)
 		if err != nil {
 			return err
 		}
-		if text != other.last {
-			other.last, other.seen = text, time.Now()
-		}
-		if other.Phase != mine.Phase {
-			slowest.Share = 0
-		}
-		slowest.Share = min(slowest.Share, other.Share)
-		if !other.Left && time.Since(other.seen) > m.deadlines.Beat {
-			m.report(other.identity, fmt.Sprintf("no sign of life for %v: process %d hangs, was stopped or has ended",
-				m.deadlines.Beat, other.PID))
+		other := others[rank]
+		switch {
+		case !found: // it comes, or join says that it does not
+		case other == nil:
+			other = &watched{beat: beat, seen: time.Now()}
+			if _, err := m.find(keyRank(rank), &other.identity); err != nil {
+				return err
+			}
+			others[rank] = other
+		case other.beat != beat:
+			other.beat, other.seen = beat, time.Now()
+		case beat != left && time.Since(other.seen) > m.deadlines.beat:
+			m.fail(other.identity, fmt.Sprintf("no sign of life for %v: process %d was killed or stopped, or hangs",
+				m.deadlines.beat, other.PID), 1)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.slowest = slowest
 	return nil
 }
 
+func (m *membership) sign(beat int) error {
+	return m.keys.Set(m.prefix+keyBeat(m.who.Rank), strconv.AppendInt(nil, int64(beat), 10))
+}
+
 // storeGone ends the run for this rank alone: there is nowhere to report to.
-func (m *membership) storeGone(why string) {
+func (m *membership) storeGone(why error) {
 	select {
 	case <-m.closed:
 		return
 	default:
 	}
 	f := &Failure{Rank: m.who.Rank, Host: m.who.Host, Code: 1, By: m.who.Rank,
-		Cause: fmt.Sprintf("the store of the run at %s does not answer: %s", m.address, why)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ofZero && m.who.Rank > 0 && len(m.others) > 0 {
-		f.Rank, f.Host = 0, m.others[0].Host
+		Cause: fmt.Sprintf("the store of the run at %s does not answer: %v", m.address, why)}
+	if zero := m.zero.Load(); m.ofZero && m.who.Rank > 0 && zero != nil {
+		f.Rank, f.Host = 0, zero.Host
 		f.Cause = fmt.Sprintf("its store at %s does not answer: its process has ended or hangs, or its machine "+
-			"cannot be reached (%s)", m.address, why)
+			"cannot be reached (%v)", m.address, why)
 	}
 	m.end(f)
 }
 
-// fail reports a failure, and gives the one that the run ends with: the first that anybody has reported.
-func (m *membership) fail(f *Failure) *Failure {
-	within(answer, func() {
-		n, err := m.keys.Add(m.prefix+keyFailed, 1)
-		if err == nil && n == 1 {
-			m.set(keyFailure, f)
-			return
-		}
-		var first Failure
-		ctx, cancel := context.WithTimeout(m.failed, answer)
-		defer cancel()
-		if err == nil && m.get(ctx, keyFailure, &first) == nil {
-			m.end(&first)
-		}
-	})
-	m.end(f)
-	return m.failure()
-}
-
-// close says that this rank has done its part. One whose store it is waits for the others to leave; after a failure
-// for no longer than the grace.
+// close says that this rank has done its part. One whose store it is waits for the others to leave.
 func (m *membership) close() {
 	if m.owned {
 		m.drain()
 	}
 	close(m.closed)
-	within(answer, func() {
+	within(answerTime, nil, func() error {
 		m.running.Wait()
-		m.set(keyBeat+strconv.Itoa(m.who.Rank), sign{Left: true})
-		m.rendezvous.close()
+		defer m.rendezvous.close()
+		return m.sign(left)
 	})
 	m.end(nil)
 }
 
+// drain waits until the other ranks have left; after a failure for no longer than the grace.
 func (m *membership) drain() {
 	var limit <-chan time.Time
-	for rank := 1; rank < m.who.Size; rank++ {
-		for left := false; !left; {
-			f := m.failure()
-			if f != nil && limit == nil {
-				limit = time.After(m.deadlines.Grace)
-			}
-			var last sign
-			_, err := m.find(keyBeat+strconv.Itoa(rank), &last)
-			left = err != nil || last.Left || f != nil && f.Rank == rank && f.By != rank // which was found dead
-			select {
-			case <-limit:
-				return
-			case <-time.After(round / 20):
-			}
+	for rank := 1; rank < m.who.Size; {
+		f := m.failure()
+		if f != nil && limit == nil {
+			limit = time.After(m.deadlines.grace)
+		}
+		var beat int
+		_, err := m.find(keyBeat(rank), &beat)
+		if err != nil || beat == left || f != nil && f.Rank == rank && f.By != rank { // which was found dead
+			rank++
+			continue
+		}
+		select {
+		case <-limit:
+			return
+		case <-time.After(round / 20):
 		}
 	}
-}
-
-// within waits for f, for so long at most: a store whose process was stopped answers nothing.
-func within(limit time.Duration, f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-time.After(limit):
-	}
-}
-
-// overdue reports that the store has not answered for too long. A gap in the caller's own clock is no silence.
-func (m *membership) overdue(paused bool) {
-	m.mu.Lock()
-	if paused {
-		m.answered = time.Now()
-	}
-	silent := time.Since(m.answered) > m.deadlines.Beat
-	m.mu.Unlock()
-	if silent {
-		m.storeGone(fmt.Sprintf("no answer for %v", m.deadlines.Beat))
-	}
-}
-
-// progress records how much of a phase this rank has done. Rank 0 is given the share of the slowest rank, 0 while
-// that is not known; others their own.
-func (m *membership) progress(phase string, share float64) float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mine.Phase, m.mine.Share = phase, share
-	switch {
-	case m.who.Rank > 0:
-		return share
-	case m.slowest.Phase != phase:
-		return 0
-	}
-	return min(share, m.slowest.Share)
 }

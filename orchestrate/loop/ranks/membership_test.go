@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-var usual = identity{Size: 3, Version: "v1", Config: "abcdef"}
+var common = identity{Size: 3, Version: "v1", Config: "abcdef"}
 
 func rankOf3(rank int) identity {
-	who := usual
+	who := common
 	who.Rank, who.Host, who.PID = rank, fmt.Sprintf("host%d", rank), 100+rank
 	return who
 }
 
 // members makes the ranks of a test in this process: each has a store of its own, in one file or, with tcp, served by
 // rank 0.
-func members(t *testing.T, tcp bool, d Deadlines) func(who identity) *membership {
+func members(t *testing.T, tcp bool, d deadlines) func(who identity) *membership {
 	t.Helper()
 	address := file + filepath.Join(t.TempDir(), "store")
 	if tcp {
@@ -52,7 +52,7 @@ func members(t *testing.T, tcp bool, d Deadlines) func(who identity) *membership
 func joined(t *testing.T, open func(identity) *membership) (all []*membership) {
 	t.Helper()
 	done := make(chan error)
-	for rank := range usual.Size {
+	for rank := range common.Size {
 		m := open(rankOf3(rank))
 		all = append(all, m)
 		go func() { done <- m.join(t.Context()) }()
@@ -75,27 +75,6 @@ func failureOf(t *testing.T, m *membership) *Failure {
 	return m.failure()
 }
 
-func TestProgressIsThatOfTheSlowest(t *testing.T) {
-	for _, tcp := range []bool{false, true} {
-		all := joined(t, members(t, tcp, Deadlines{}))
-		all[1].progress("play", 0.5)
-		all[2].progress("play", 0.7)
-		for begun := time.Now(); all[0].progress("play", 0.9) != 0.5; time.Sleep(round / 5) {
-			if time.Since(begun) > time.Minute {
-				t.Fatal("the share of the slowest rank does not come")
-			}
-		}
-		if got := all[1].progress("update", 0.25); got != 0.25 {
-			t.Errorf("rank 1 is given %v, want its own share", got)
-		}
-		for _, m := range all {
-			if m.failure() != nil {
-				t.Errorf("rank %d: %v", m.who.Rank, m.failure())
-			}
-		}
-	}
-}
-
 // What does not fit names the rank and what it has, ends the run, and every rank learns of it.
 func TestRanksThatDoNotFit(t *testing.T) {
 	for want, change := range map[string]func(*identity){
@@ -104,7 +83,7 @@ func TestRanksThatDoNotFit(t *testing.T) {
 		"rank 2 on host2: it takes part in a run of 4 ranks, expected 3":          func(w *identity) { w.Size = 4 },
 		"rank 1 on host2: two processes have this rank: 101 on host1 and 102":     func(w *identity) { w.Rank = 1 },
 	} {
-		open := members(t, false, Deadlines{})
+		open := members(t, false, usual)
 		failed := make(chan error, 3)
 		for _, rank := range []int{0, 1} {
 			m := open(rankOf3(rank))
@@ -113,7 +92,7 @@ func TestRanksThatDoNotFit(t *testing.T) {
 		first := open(rankOf3(0)) // a look into the store
 		for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(10 * time.Millisecond) {
 			var one identity
-			if text, err := first.find(keyRank+"1", &one); err != nil || text != "" {
+			if found, err := first.find(keyRank(1), &one); err != nil || found {
 				break
 			}
 		}
@@ -131,12 +110,12 @@ func TestRanksThatDoNotFit(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	t.Run("the first report counts", func(t *testing.T) {
-		all := joined(t, members(t, true, Deadlines{}))
+		all := joined(t, members(t, true, usual))
 		want := "rank 0 on host0: step 3: no memory is left"
-		if got := all[0].report(all[0].who, "step 3: no memory is left").Error(); got != want {
+		if got := all[0].fail(all[0].who, "step 3: no memory is left", 1).Error(); got != want {
 			t.Errorf("got %q", got)
 		}
-		if got := all[1].report(all[1].who, "late").Error(); got != want {
+		if got := all[1].fail(all[1].who, "late", 1).Error(); got != want {
 			t.Errorf("a later report has become %q", got)
 		}
 		if got := failureOf(t, all[2]).Error(); got != want {
@@ -145,7 +124,7 @@ func TestFailures(t *testing.T) {
 	})
 	for _, silent := range []int{0, 1} {
 		t.Run(fmt.Sprint("rank ", silent, " is silent"), func(t *testing.T) {
-			all := joined(t, members(t, false, Deadlines{Beat: 3 * time.Second}))
+			all := joined(t, members(t, false, deadlines{usual.join, 3 * time.Second, usual.grace}))
 			m := all[silent]
 			m.closed <- struct{}{} // ends its keepUp and nothing else
 			for _, other := range all {
@@ -159,17 +138,16 @@ func TestFailures(t *testing.T) {
 		})
 	}
 	t.Run("a rank that has left is not missed", func(t *testing.T) {
-		all := joined(t, members(t, false, Deadlines{Beat: 3 * time.Second}))
-		last := newMembership(all[1].rendezvous, all[1].who, Deadlines{})
+		all := joined(t, members(t, false, deadlines{usual.join, 3 * time.Second, usual.grace}))
 		all[1].closed <- struct{}{}
-		last.set(keyBeat+"1", sign{Left: true})
+		all[1].sign(left)
 		time.Sleep(5 * time.Second)
 		if f := all[0].failure(); f != nil {
 			t.Error(f)
 		}
 	})
 	t.Run("a rank never came", func(t *testing.T) {
-		open := members(t, false, Deadlines{Join: 2 * time.Second})
+		open := members(t, false, deadlines{2 * time.Second, usual.beat, usual.grace})
 		failed := make(chan error, 2)
 		for _, rank := range []int{0, 2} {
 			m := open(rankOf3(rank))
@@ -183,25 +161,12 @@ func TestFailures(t *testing.T) {
 		}
 	})
 	t.Run("the store is gone", func(t *testing.T) {
-		all := joined(t, members(t, true, Deadlines{}))
+		all := joined(t, members(t, true, usual))
 		all[0].closed <- struct{}{}
 		all[0].rendezvous.close()
 		f := failureOf(t, all[1])
 		if f.Rank != 0 || f.Host != "host0" || !strings.Contains(f.Cause,
 			"its store at "+all[0].address+" does not answer") {
-			t.Errorf("got %v", f)
-		}
-	})
-	t.Run("the store is silent", func(t *testing.T) {
-		m := joined(t, members(t, true, Deadlines{Beat: time.Second}))[1]
-		m.closed <- struct{}{} // as if its last question had got no answer
-		m.overdue(true)
-		if m.failure() != nil {
-			t.Error("a pause of this process is taken for silence of the store")
-		}
-		m.answered = time.Now().Add(-2 * time.Second)
-		m.overdue(false)
-		if f := m.failure(); f == nil || f.Rank != 0 || !strings.Contains(f.Cause, "no answer for 1s") {
 			t.Errorf("got %v", f)
 		}
 	})
@@ -271,9 +236,16 @@ func TestNamedRendezvous(t *testing.T) {
 		""); err == nil || !strings.Contains(err.Error(), `"a:b", expected HOST:PORT`) {
 		t.Errorf("without a port: %v", err)
 	}
-	if a, b := prefixOf(Place{Job: "1", Token: "x"}), prefixOf(Place{Job: "1", Token: "y"}); a == b {
-		t.Errorf("both have the keys %s", a)
+	one := Place{Address: file + filepath.Join(t.TempDir(), "store"), Job: "1", Token: "x"}
+	other := one
+	other.Token = "y"
+	a, err := openRendezvous(t.Context(), one, "", "")
+	b, err2 := openRendezvous(t.Context(), other, "", "")
+	if err != nil || err2 != nil || a.prefix == b.prefix {
+		t.Fatalf("both have the keys %s (%v, %v)", a.prefix, err, err2)
 	}
+	a.close()
+	b.close()
 }
 
 func TestResolve(t *testing.T) {

@@ -1,34 +1,147 @@
 package ranks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"gyre/torch"
 )
 
-// rendezvous is the store in which the ranks of a run find each other.
+// rendezvous is the store in which the ranks of a run find each other, and tell each other of failures.
 type rendezvous struct {
 	address string       // for messages
 	keys    *torch.Store // of this package
 	groups  *torch.Store // of process groups, which keep a connection to themselves while they wait
-	prefix  string       // of all keys of this run
+	prefix  string       // of all keys of this launch: several may have one store
 	ofZero  bool         // rank 0 serves it
 	owned   bool         // it ends with this process
 	closers []func()
 }
 
-// prefixOf keeps the keys of a launch from those of others in one store.
-func prefixOf(p Place) string { return fmt.Sprintf("gyre/%s/%s/", p.Job, p.Token) }
+// file begins the address of a store in a file.
+const file = "file:"
+
+// openRendezvous opens the store that the place leads to. Where the place names no address, rank 0 makes a store and
+// leaves its address in the folder, which all ranks see; the others wait for that until the context ends.
+func openRendezvous(ctx context.Context, p Place, bind, folder string) (*rendezvous, error) {
+	r := &rendezvous{address: cmp.Or(p.AgentStore, p.Address), prefix: fmt.Sprintf("gyre/%s/%s/", p.Job, p.Token)}
+	published := filepath.Join(folder, ".rendezvous-"+p.Launcher+"-"+strings.ReplaceAll(p.Job, "/", "-"))
+	var err error
+	switch {
+	case r.address != "":
+	case p.Job == "":
+		return nil, fmt.Errorf("%s does not say where ranks meet: set %s=HOST:PORT for every rank, or use torchrun, "+
+			"mpirun, srun or --ranks", p.Launcher, envAddress)
+	case p.Rank > 0:
+		var token string
+		r.address, token, err = findPublished(ctx, published)
+		r.prefix += token
+	case p.Alone():
+		var remove func()
+		r.address, remove, err = newFileStore()
+		r.closers = append(r.closers, remove)
+		r.owned = true
+	default:
+		r.address = net.JoinHostPort(bind, "0")
+	}
+	if err == nil {
+		err = r.connect(ctx, p, bind)
+	}
+	if err == nil && p.Rank == 0 && p.Address == "" && p.AgentStore == "" {
+		err = r.publish(published)
+	}
+	if err != nil {
+		r.close()
+		return nil, fmt.Errorf("the rendezvous: %w", err)
+	}
+	return r, nil
+}
+
+// connect opens the store at the address. One at a port is served by rank 0, unless an agent of torchrun does.
+func (r *rendezvous) connect(ctx context.Context, p Place, bind string) (err error) {
+	if path, ok := strings.CutPrefix(r.address, file); ok {
+		r.keys, err = torch.OpenFileStore(path)
+		if err == nil {
+			r.groups, err = torch.OpenFileStore(path)
+		}
+		return err
+	}
+	_, port, err := net.SplitHostPort(r.address)
+	if err != nil {
+		return fmt.Errorf("the address is %q, expected HOST:PORT", r.address)
+	}
+	r.ofZero = p.AgentStore == ""
+	address := r.address
+	var listener net.Listener
+	if r.owned = r.ofZero && p.Rank == 0; r.owned {
+		if listener, err = net.Listen("tcp", net.JoinHostPort(bind, port)); err != nil {
+			return err
+		}
+		defer listener.Close()
+		address = listener.Addr().String()
+		if port == "0" {
+			r.address = address
+		}
+	}
+	patience := time.Minute
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = max(time.Until(deadline), time.Millisecond)
+	}
+	if r.keys, err = torch.OpenTCPStore(address, listener, patience); err == nil {
+		r.groups, err = torch.OpenTCPStore(address, nil, patience)
+	}
+	return err
+}
+
+// publish leaves address and token, by which the keys of this launch are known, where only this user can read them.
+func (r *rendezvous) publish(path string) error {
+	token := rand.Text()
+	r.prefix += token
+	r.closers = append(r.closers, func() { os.Remove(path) })
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, r.address, token)
+	return errors.Join(err, f.Close(), os.Rename(f.Name(), path))
+}
+
+func findPublished(ctx context.Context, path string) (address, token string, err error) {
+	for {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &address, &token)
+			return address, token, err
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", "", err
+		}
+		select {
+		case <-ctx.Done():
+			return "", "", fmt.Errorf("waiting for rank 0 to write %s: %w: do all ranks see this folder "+
+				"(run.output)? Otherwise set %s=HOST:PORT for every rank", path, context.Cause(ctx), envAddress)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// newFileStore is the address of a store for this machine, in a folder that only this user can open.
+func newFileStore() (address string, remove func(), err error) {
+	folder, err := os.MkdirTemp("", "gyre-ranks-")
+	return file + filepath.Join(folder, "store"), func() { os.RemoveAll(folder) }, err
+}
 
 func (r *rendezvous) close() {
 	r.groups.Close()
@@ -38,175 +151,56 @@ func (r *rendezvous) close() {
 	}
 }
 
-// file begins the address of a store in a file.
-const file = "file:"
+// get waits for a key until the context ends.
+func (r *rendezvous) get(ctx context.Context, key string, value any) error {
+	text, err := r.keys.Get(ctx, r.prefix+key)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
+}
 
-// openRendezvous opens the store that the place leads to. Ranks wait for the one that makes it until the context ends.
-func openRendezvous(ctx context.Context, p Place, bind, folder string) (*rendezvous, error) {
-	r := &rendezvous{address: p.Address, prefix: prefixOf(p)}
-	var listener *net.TCPListener
-	var err error
-	switch {
-	case p.AgentStore != "": // torchrun's agent serves it
-		r.address = p.AgentStore
-	case p.Address != "":
-		r.ofZero = !strings.HasPrefix(p.Address, file)
-		if _, port, e := net.SplitHostPort(p.Address); p.Rank == 0 && r.ofZero {
-			listener, err = listen(bind, port)
-			err = errors.Join(e, err)
-		}
-	case p.Job == "":
-		return nil, fmt.Errorf("%s does not say where ranks meet: set %s=HOST:PORT for every rank, or use torchrun, "+
-			"mpirun, srun or --ranks", p.Launcher, envAddress)
-	case p.Rank == 0:
-		listener, err = r.publish(p, bind, folder)
-	default:
-		var token string
-		r.address, token, err = findPublished(ctx, published(p, folder))
-		r.prefix += token
-		r.ofZero = !strings.HasPrefix(r.address, file)
+// find is get for what may not be there.
+func (r *rendezvous) find(key string, value any) (found bool, err error) {
+	text, err := r.keys.Find(r.prefix + key)
+	if err != nil || text == nil {
+		return false, err
+	}
+	return true, json.Unmarshal(text, value)
+}
+
+// claim sets a key that nobody has set, and gives what it then holds: the first claim counts.
+func claim[T any](r *rendezvous, key string, mine T) (held T, err error) {
+	text, err := json.Marshal(mine)
+	if err == nil {
+		text, err = r.keys.Claim(r.prefix+key, text)
 	}
 	if err == nil {
-		err = r.open(ctx, listener)
+		err = json.Unmarshal(text, &held)
 	}
-	if err != nil {
-		r.close()
-		return nil, fmt.Errorf("the rendezvous: %w", err)
-	}
-	return r, nil
+	return held, err
 }
 
-// open connects to the store at r.address, or serves it on a listener.
-func (r *rendezvous) open(ctx context.Context, listener *net.TCPListener) (err error) {
-	if path, ok := strings.CutPrefix(r.address, file); ok {
-		r.keys, err = torch.OpenFileStore(path)
-		if err == nil {
-			r.groups, err = torch.OpenFileStore(path)
+// report tells the run of a failure, and gives the one that it ends with: the first that anybody has reported.
+func (r *rendezvous) report(f *Failure) *Failure {
+	return within(answerTime, f, func() *Failure {
+		if first, err := claim(r, keyFailure, *f); err == nil {
+			return &first
 		}
-		return err
-	}
-	host, text, err := net.SplitHostPort(r.address)
-	port, e := strconv.Atoi(text)
-	if err != nil || e != nil {
-		return fmt.Errorf("the address is %q, expected HOST:PORT", r.address)
-	}
-	patience := time.Minute
-	if deadline, ok := ctx.Deadline(); ok {
-		patience = max(time.Until(deadline), time.Millisecond)
-	}
-	var socket *os.File
-	if listener != nil {
-		defer listener.Close()
-		if socket, err = listener.File(); err != nil {
-			return err
-		}
-		defer socket.Close()
-		r.owned = true
-		host = listener.Addr().(*net.TCPAddr).IP.String()
-	}
-	if r.keys, err = torch.OpenTCPStore(host, port, socket, patience); err == nil {
-		r.groups, err = torch.OpenTCPStore(host, port, nil, patience)
-	}
-	return err
+		return f
+	})
 }
 
-func listen(bind, port string) (*net.TCPListener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(bind, port))
-	if err != nil {
-		return nil, err
+// within is what f returns, or late when that takes too long: a store whose process was stopped answers nothing.
+func within[T any](limit time.Duration, late T, f func() T) T {
+	result := make(chan T, 1)
+	go func() { result <- f() }()
+	select {
+	case x := <-result:
+		return x
+	case <-time.After(limit):
+		return late
 	}
-	return l.(*net.TCPListener), nil
-}
-
-// newFileStore is the address of a store for this machine, in a folder that only this user can open.
-func newFileStore() (address string, remove func(), err error) {
-	folder, err := os.MkdirTemp("", "gyre-ranks-")
-	if err != nil {
-		return "", nil, err
-	}
-	return file + filepath.Join(folder, "store"), func() { os.RemoveAll(folder) }, nil
-}
-
-// published is the file in which rank 0 leaves address and token, in a folder that all ranks see.
-func published(p Place, folder string) string {
-	job := strings.Map(func(r rune) rune {
-		if r == '/' || r == '\\' || r == 0 {
-			return '-'
-		}
-		return r
-	}, p.Job)
-	return filepath.Join(folder, ".rendezvous-"+p.Launcher+"-"+job)
-}
-
-// publish makes a store, in a file where all ranks are on this machine, and writes where it is to a file that only
-// this user can read.
-func (r *rendezvous) publish(p Place, bind, folder string) (listener *net.TCPListener, err error) {
-	if p.Alone() {
-		var remove func()
-		if r.address, remove, err = newFileStore(); err != nil {
-			return nil, err
-		}
-		r.closers = append(r.closers, remove)
-		r.owned = true
-	} else {
-		if listener, err = listen(bind, "0"); err != nil {
-			return nil, err
-		}
-		r.address = listener.Addr().String()
-	}
-	token := newToken()
-	r.prefix += token
-	path := published(p, folder)
-	if err = os.MkdirAll(folder, 0o755); err == nil {
-		err = writePrivate(path, r.address+" "+token+"\n")
-	}
-	if err != nil && listener != nil {
-		listener.Close()
-	}
-	r.closers = append(r.closers, func() { os.Remove(path) })
-	return listener, err
-}
-
-// writePrivate replaces a file at once by one that only this user can read.
-func writePrivate(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
-}
-
-func findPublished(ctx context.Context, path string) (address, token string, err error) {
-	for {
-		text, err := os.ReadFile(path)
-		if words := strings.Fields(string(text)); err == nil && len(words) == 2 {
-			return words[0], words[1], nil
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", "", err
-		}
-		select {
-		case <-ctx.Done():
-			return "", "", fmt.Errorf("waiting for rank 0 to write %s: %w: do all ranks see this folder "+
-				"(run.output)? Otherwise set %s=HOST:PORT for every rank",
-				path, context.Cause(ctx), envAddress)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// newToken tells the keys of one run from those of others.
-func newToken() string {
-	token := make([]byte, 16)
-	rand.Read(token) // never fails
-	return hex.EncodeToString(token)
 }
 
 // resolve turns fsdp.bind into an address of this machine: an address, the name of an interface, or nothing, which is
@@ -221,27 +215,26 @@ func resolve(bind string) (string, error) {
 		}
 		return bind, nil
 	}
-	card, err := net.InterfaceByName(bind)
-	if err != nil {
-		var names []string
-		all, _ := net.Interfaces()
-		for _, x := range all {
-			names = append(names, x.Name)
+	all, err := net.Interfaces()
+	var names []string
+	for _, card := range all {
+		names = append(names, card.Name)
+		if card.Name != bind {
+			continue
 		}
-		return "", fmt.Errorf("fsdp.bind = %q is neither an address nor an interface of this machine, which has %s",
-			bind, strings.Join(names, ", "))
-	}
-	addresses, err := card.Addrs()
-	best := ""
-	for _, a := range addresses {
-		network, ok := a.(*net.IPNet)
-		if ok && !network.IP.IsLinkLocalUnicast() && (best == "" || network.IP.To4() != nil && !strings.Contains(best,
-			".")) {
-			best = network.IP.String()
+		addresses, err := card.Addrs()
+		best := ""
+		for _, a := range addresses {
+			ip := a.(*net.IPNet).IP
+			if !ip.IsLinkLocalUnicast() && (best == "" || ip.To4() != nil) {
+				best = ip.String()
+			}
 		}
+		if best == "" {
+			return "", fmt.Errorf("fsdp.bind = %q: this interface has no address (%v)", bind, err)
+		}
+		return best, nil
 	}
-	if best == "" {
-		return "", fmt.Errorf("fsdp.bind = %q: this interface has no address (%v)", bind, err)
-	}
-	return best, nil
+	return "", errors.Join(err, fmt.Errorf("fsdp.bind = %q is neither an address nor an interface of this machine, "+
+		"which has %s", bind, strings.Join(names, ", ")))
 }

@@ -30,7 +30,7 @@ const (
 // bodies are what ranks do after they have joined.
 var bodies = map[string]func(ctx context.Context, w *World) error{
 	"barriers": barriers,
-	"ends":     func(ctx context.Context, w *World) error { return w.Group.Barrier(ctx) },
+	"ends":     func(ctx context.Context, w *World) error { return w.Group().Barrier(ctx) },
 	// Rank 1 fails while rank 0 waits for it and rank 2 for nobody.
 	"fails": func(ctx context.Context, w *World) error {
 		if w.Rank() == 1 {
@@ -40,7 +40,7 @@ var bodies = map[string]func(ctx context.Context, w *World) error{
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}
-		return w.Group.Barrier(ctx)
+		return w.Group().Barrier(ctx)
 	},
 	// Rank 1 neither ends nor listens.
 	"deaf": func(ctx context.Context, w *World) error {
@@ -55,7 +55,7 @@ var bodies = map[string]func(ctx context.Context, w *World) error{
 			fmt.Fprintln(os.Stderr, "panic: the first time")
 			os.Exit(2)
 		}
-		return w.Group.Barrier(ctx)
+		return w.Group().Barrier(ctx)
 	},
 	"signal": func(ctx context.Context, w *World) error {
 		mark(w, "waits")
@@ -67,7 +67,7 @@ var bodies = map[string]func(ctx context.Context, w *World) error{
 // barriers go on until the test has seen enough.
 func barriers(ctx context.Context, w *World) error {
 	for {
-		if err := w.Group.Barrier(ctx); err != nil {
+		if err := w.Group().Barrier(ctx); err != nil {
 			return err
 		}
 		mark(w, "waits")
@@ -208,7 +208,7 @@ func TestFailuresOfRanks(t *testing.T) {
 			code   int
 		}{
 			{"fails", 0, 1, "the loss is not a number", 3},
-			{"barriers", syscall.SIGKILL, 1, "its process has ended without a word", 1},
+			{"barriers", syscall.SIGKILL, 1, "no sign of life for 15s: process ", 1},
 			{"barriers", syscall.SIGKILL, 0, "", 1},
 			{"barriers", syscall.SIGSTOP, 2, "no sign of life for 15s: process ", 1},
 			{"barriers", syscall.SIGSTOP, 0, "", 1},
@@ -268,14 +268,9 @@ func TestAgentStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer l.Close()
-	defer socket.Close()
 	port := l.Addr().(*net.TCPAddr).Port
-	agent, err := torch.OpenTCPStore("127.0.0.1", port, socket, time.Minute)
+	agent, err := torch.OpenTCPStore(l.Addr().String(), l, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +322,7 @@ func TestLaunch(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	begun := time.Now()
-	text, err = launched(t, t.Context(), "deaf", Launch{Ranks: 2, Deadlines: Deadlines{Grace: time.Second}})
+	text, err = launched(t, t.Context(), "deaf", Launch{Ranks: 2})
 	if !errors.As(err, &ended) || ended.Code != 3 || !strings.Contains(err.Error(), "rank 0 on ") ||
 		time.Since(begun) > time.Minute {
 		t.Errorf("after %v: %v: %s", time.Since(begun), err, text)

@@ -189,7 +189,7 @@ func (s *script) SetVocabulary([][]byte) error {
 }
 
 func (s *script) Progress() ([]torch.Partial, error)                  { return nil, nil }
-func (s *script) Together(_ context.Context, lead func() error) error { return lead() }
+func (s *script) TensorParallel(_ context.Context, lead func() error) error { return lead() }
 func (s *script) Follows() bool                                       { return false }
 
 func (s *script) Step() (int, error) {

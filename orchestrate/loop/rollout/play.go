@@ -33,7 +33,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
 	}
-	if err := p.driver.Together(ctx, func() error { return round.run(ctx) }); err != nil {
+	if err := p.driver.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
 		return fail(err)
 	}
 	episodes, stats, err := round.gather(ctx)

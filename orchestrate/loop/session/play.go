@@ -30,9 +30,8 @@ func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([
 	bar := r.Console.Bar(label, plan.Episodes())
 	defer bar.Close()
 	plan.World, plan.SamplerRanks = r.World, r.together()
-	plan.Progress = func(finished, total int) { // of the slowest rank
-		share := r.World.Progress(label, float64(finished)/float64(total))
-		bar.Set(int(share * float64(plan.Episodes())))
+	plan.Progress = func(finished, total int) { // of this rank's: the others are about as far
+		bar.Set(finished * plan.Episodes() / total)
 	}
 	if err := r.Actor.Model.Gather(); err != nil {
 		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)

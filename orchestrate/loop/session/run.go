@@ -172,8 +172,8 @@ func (r *Training) OpenDirectory(ctx context.Context) (from string, err error) {
 	if r.World == nil {
 		return found.From, nil
 	}
-	r.Log.Infof("%s", r.World.Describe())
-	if found, err = ranks.Tell(ctx, r.World, found); err != nil || r.World.Writes() {
+	r.Log.Infof("%d ranks, started by %s", r.World.Size(), r.World.Launcher)
+	if found, err = ranks.Broadcast(ctx, r.World, found); err != nil || r.World.Writes() {
 		return found.From, err
 	}
 	r.firstStep, r.Logger = found.FirstStep, metrics.Sinks{}

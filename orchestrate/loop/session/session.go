@@ -145,7 +145,7 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
 func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experiment) (*experiment.Experiment, error) {
 	auto, memory := s.World != nil && s.Config.FSDP.Shard == experiment.AutoShard, int64(0)
 	if auto {
-		least, err := s.World.Max(ctx, -float64(experiment.RankMemory(s.Config, s.World.RanksHere())))
+		least, err := s.World.Max(ctx, -float64(experiment.RankMemory(s.Config, max(s.World.LocalSize, 1))))
 		if err != nil {
 			return nil, err
 		}
@@ -177,9 +177,9 @@ func (s *Session) share(ctx context.Context) error {
 	default:
 		s.Log.Infof("every %d neighbouring ranks sample together", n)
 	}
-	team, err := s.World.Team(ctx, s.together())
+	group, err := s.World.TensorParallel(ctx, s.together())
 	if err == nil {
-		err = s.Actor.Model.Share(team)
+		err = s.Actor.Model.TensorParallel(group)
 	}
 	if err != nil {
 		return fmt.Errorf("engine.tensor_parallel = %d: %w", s.together(), err)
@@ -289,8 +289,8 @@ func (s *Session) sharding() checkpoint.Ranks {
 	if s.World == nil {
 		shard = torch.ShardNone
 	}
-	return checkpoint.Ranks{Group: s.World.Data(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas,
-		Prefetch: f.Prefetch, WireDtype: f.WireDType,
+	return checkpoint.Ranks{Group: s.World.Group(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas,
+		Prefetch: f.Prefetch, BFloat16: f.WireDType == "bfloat16",
 		Deterministic: f.Deterministic, Lanes: f.Lanes}}
 }
 

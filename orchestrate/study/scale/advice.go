@@ -113,7 +113,7 @@ func split(e *experiment.Experiment, c *config.Config, ranks int, m Machine) boo
 	for n := 2; n <= ranks; n++ {
 		other := *c
 		other.Engine.TensorParallel = n
-		if ranks%n == 0 && e.Policy.Shape.CheckShare(n) == nil && memory(e, &other, ranks).Fits(m.Memory) {
+		if ranks%n == 0 && e.Policy.Shape.CheckTensorParallel(n) == nil && memory(e, &other, ranks).Fits(m.Memory) {
 			*c = other
 			return true
 		}

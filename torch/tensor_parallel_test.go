@@ -74,10 +74,10 @@ func sampleTogether(group *Group, config ModelConfig, shard string) error {
 		return err
 	}
 	defer alone.Close()
-	if err := m.Share(group); err != nil {
+	if err := m.TensorParallel(group); err != nil {
 		return err
 	}
-	if err := m.Share(group); group.WorldSize() > 1 && !errors.Is(err, ErrInvalidArgument) {
+	if err := m.TensorParallel(group); group.WorldSize() > 1 && !errors.Is(err, ErrInvalidArgument) {
 		return fmt.Errorf("shared twice: %v", err)
 	}
 	var engines [2]*Engine
@@ -98,7 +98,7 @@ func sampleTogether(group *Group, config ModelConfig, shard string) error {
 			return err
 		}
 		var got map[uint64]Output
-		if err := engines[0].Together(context.Background(), func() (err error) {
+		if err := engines[0].TensorParallel(context.Background(), func() (err error) {
 			got, err = sampled(engines[0],
 				config.VocabSize)
 			return err
@@ -147,7 +147,7 @@ func ranksShareTheCopy(group *Group) error {
 		return err
 	}
 	defer m.Close()
-	if err := errors.Join(m.Touch(), m.Share(group)); err != nil {
+	if err := errors.Join(m.Touch(), m.TensorParallel(group)); err != nil {
 		return err
 	}
 	e, err := NewEngine(m, togetherEngine)
@@ -204,7 +204,7 @@ func sharedEngine(group *Group) (*Model, *Engine, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(fillHeld(m), m.Share(group)); err != nil {
+	if err := errors.Join(fillHeld(m), m.TensorParallel(group)); err != nil {
 		return nil, nil, err
 	}
 	e, err := NewEngine(m, togetherEngine)
@@ -223,7 +223,7 @@ func followerFalls(group *Group) error {
 		time.AfterFunc(300*time.Millisecond, func() { os.Exit(7) })
 	}
 	begin := time.Now()
-	err = e.Together(context.Background(), func() error {
+	err = e.TensorParallel(context.Background(), func() error {
 		for {
 			if _, err := sampled(e, m.Config.VocabSize); err != nil {
 				return err
@@ -265,7 +265,7 @@ func leaderStops(group *Group) error {
 	defer e.Close()
 	if group.Rank() == 0 {
 		problem := errors.New("the environments are gone")
-		if err := e.Together(context.Background(),
+		if err := e.TensorParallel(context.Background(),
 			func() error { time.Sleep(200 * time.Millisecond); return problem }); !errors.Is(err, problem) {
 			return fmt.Errorf("got %v", err)
 		}
@@ -277,7 +277,7 @@ func leaderStops(group *Group) error {
 		ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 	}
-	if err := e.Together(ctx, nil); !errors.Is(err, ErrDisconnected) && !errors.Is(err, context.DeadlineExceeded) {
+	if err := e.TensorParallel(ctx, nil); !errors.Is(err, ErrDisconnected) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("got %v", err)
 	}
 	return nil
@@ -291,7 +291,7 @@ func TestAnEndOnOneSideEndsAll(t *testing.T) {
 func TestWhatRanksCannotSampleTogether(t *testing.T) {
 	config := shardConfigs()["llama"] // 6 heads, 2 key/value heads
 	for n, want := range map[int]string{1: "", 2: "", 6: "", 4: "1, 2, 6"} {
-		if err := config.CheckShare(n); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(),
+		if err := config.CheckTensorParallel(n); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(),
 			want) {
 			t.Errorf("%d ranks: %v, expected %q", n, err, want)
 		}
@@ -301,7 +301,7 @@ func TestWhatRanksCannotSampleTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := m.Share(nil); err != nil {
+	if err := m.TensorParallel(nil); err != nil {
 		t.Error(err)
 	}
 	e, err := NewEngine(m, togetherEngine)
@@ -309,7 +309,7 @@ func TestWhatRanksCannotSampleTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if led := false; e.Follows() || e.Together(t.Context(), func() error { led = true; return nil }) != nil || !led {
+	if led := false; e.Follows() || e.TensorParallel(t.Context(), func() error { led = true; return nil }) != nil || !led {
 		t.Error("one process does not lead")
 	}
 }
