@@ -169,7 +169,18 @@ func death(g *Group) error {
 		return fmt.Errorf("got %v and %v, want ErrDisconnected", err, again)
 	}
 	fmt.Println(err)
-	return nil
+	return noticed(g)
+}
+
+// noticed returns when all ranks but the last have called it: one that ended before would be named by the others.
+func noticed(g *Group) error {
+	store := g.config.Store
+	err := store.Set(fmt.Sprint("noticed", g.Rank()), nil)
+	for r := range g.WorldSize() - 1 {
+		_, failed := store.Get(context.Background(), fmt.Sprint("noticed", r))
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 func TestDeadRankIsNamed(t *testing.T) {

@@ -124,7 +124,7 @@ func fallInAPass(group *Group) error {
 		return fmt.Errorf("after the failure: %v", err)
 	}
 	fmt.Println(err)
-	return nil
+	return noticed(group)
 }
 
 func TestRankThatFallsInAPassIsNamed(t *testing.T) {

@@ -121,7 +121,7 @@ func (p *parrot) SetVocabulary(v [][]byte) error {
 }
 
 func (p *parrot) TensorParallel(_ context.Context, lead func() error) error { return lead() }
-func (p *parrot) Follows() bool                                       { return false }
+func (p *parrot) Follows() bool                                             { return false }
 
 func ask(id uint64, stops ...string) Request {
 	return Request{Request: torch.Request{ID: id, Prompt: []int32{1}, StopStrings: stops}}

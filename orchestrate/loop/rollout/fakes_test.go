@@ -188,9 +188,9 @@ func (s *script) SetVocabulary([][]byte) error {
 	return nil
 }
 
-func (s *script) Progress() ([]torch.Partial, error)                  { return nil, nil }
+func (s *script) Progress() ([]torch.Partial, error)                        { return nil, nil }
 func (s *script) TensorParallel(_ context.Context, lead func() error) error { return lead() }
-func (s *script) Follows() bool                                       { return false }
+func (s *script) Follows() bool                                             { return false }
 
 func (s *script) Step() (int, error) {
 	if s.stepErr != nil {
