@@ -146,7 +146,9 @@ func (m *membership) join(ctx context.Context) error {
 			return err
 		}
 		if rank == 0 {
-			m.zero.Store(&other)
+			zero := other
+			m.zero.Store(&zero)
+			other = m.who // which finds out for itself first
 		}
 		if cause := other.mismatch(*m.zero.Load()); cause != "" {
 			return m.fail(other, cause, 1)
@@ -261,6 +263,7 @@ func (m *membership) close() {
 
 // drain waits until the other ranks have left; after a failure for no longer than the grace.
 func (m *membership) drain() {
+	begun := time.Now()
 	var limit <-chan time.Time
 	for rank := 1; rank < m.who.Size; {
 		f := m.failure()
@@ -269,7 +272,8 @@ func (m *membership) drain() {
 		}
 		var beat int
 		_, err := m.find(keyBeat(rank), &beat)
-		if err != nil || beat == left || f != nil && f.Rank == rank && f.By != rank { // which was found dead
+		found := f != nil && f.Rank == rank && f.By != rank // dead, or not to fit: then it reads that
+		if err != nil || beat == left || found && time.Since(begun) > beats*round {
 			rank++
 			continue
 		}
