@@ -57,18 +57,11 @@ func (c *Checkpoints) find(o Options) (string, error) {
 
 // each calls f for every model that learns, with its name in a checkpoint.
 func (c *Checkpoints) each(f func(name string, l *train.Learner) error) error {
-	for _, x := range []struct {
-		name string
-		l    *train.Learner
-	}{{"actor", c.Actor}, {"critic", c.Critic}} {
-		if x.l == nil {
-			continue
-		}
-		if err := f(x.name, x.l); err != nil {
-			return err
-		}
+	err := f("actor", c.Actor)
+	if err == nil && c.Critic != nil {
+		err = f("critic", c.Critic)
 	}
-	return nil
+	return err
 }
 
 // moments is the file of a model's optimizer in a checkpoint.
@@ -99,60 +92,49 @@ func (c *Checkpoints) Save(ctx context.Context, state State) error {
 }
 
 // Write writes everything that Save saves, under a name that nobody takes for a checkpoint; nil when the step is
-// already saved, and on ranks that write nothing. Commit it or discard it.
+// saved already, and on ranks that write nothing.
 func (c *Checkpoints) Write(ctx context.Context, state State) (p *checkpoint.Pending, err error) {
 	if c.Saved == state.Step {
 		return nil, nil
 	}
-	if err := c.sound(ctx); err != nil {
+	if err := c.sound(); err != nil {
 		return nil, fmt.Errorf("no checkpoint of step %d is saved: %w", state.Step, err)
 	}
 	begin := time.Now()
 	defer func() { c.Took = time.Since(begin) }()
-	p, err = c.fill(ctx, state)
-	if failed := c.World.Agree(ctx, err); failed != nil && err == nil {
-		return nil, errors.Join(failed, p.Discard())
-	}
-	return p, err
-}
-
-// fill makes the files of a checkpoint. Ranks that write nothing go along: of what is in shards they hand over theirs.
-func (c *Checkpoints) fill(ctx context.Context, state State) (p *checkpoint.Pending, err error) {
 	if c.World.Writes() {
-		p, err = checkpoint.Begin(c.Dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step))
-		if err == nil {
+		if p, err = checkpoint.Begin(c.Dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step)); err == nil {
 			err = os.Mkdir(filepath.Join(p.Dir, "optimizer"), 0o755)
 		}
 	}
-	if err = c.World.Agree(ctx, err); err != nil {
-		return nil, errors.Join(err, p.Discard())
+	if err = c.World.Agree(ctx, err); err == nil {
+		err = c.each(func(name string, l *train.Learner) error { return c.write(ctx, p, name, l) })
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
-			p = nil
-		}
-	}()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
+	}
+	return p, nil
+}
+
+// write writes one model. Ranks agree after each file: a collective of the next would wait for one that has failed.
+func (c *Checkpoints) write(ctx context.Context, p *checkpoint.Pending, name string, l *train.Learner) (err error) {
 	dtype := torch.F32
 	if c.Config.Checkpoint.DType == "bfloat16" {
 		dtype = torch.BF16
 	}
-	return p, c.each(func(name string, l *train.Learner) error {
-		dir, state := "", "" // nothing is written
-		var err error
-		if p != nil {
-			dir, state = filepath.Join(p.Dir, name), moments(p.Dir, name)
-			err = os.Mkdir(dir, 0o755)
-		}
-		if err = c.World.Agree(ctx, err); err != nil {
-			return err
-		}
-		err = checkpoint.SaveModel(ctx, l.Model, dir, c.Config.Model.Path, dtype)
-		if err = c.World.Agree(ctx, err); err != nil || !c.Config.Checkpoint.Optimizer {
-			return err
-		}
-		return checkpoint.SaveOptimizer(ctx, state, l.Model, l.Optimizer)
-	})
+	dir, state := "", ""
+	if p != nil {
+		dir, state = filepath.Join(p.Dir, name), moments(p.Dir, name)
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err = c.World.Agree(ctx, err); err != nil {
+		return err
+	}
+	err = checkpoint.SaveModel(ctx, l.Model, dir, c.Config.Model.Path, dtype)
+	if err = c.World.Agree(ctx, err); err != nil || !c.Config.Checkpoint.Optimizer {
+		return err
+	}
+	return c.World.Agree(ctx, checkpoint.SaveOptimizer(ctx, state, l.Model, l.Optimizer))
 }
 
 // Commit gives a written checkpoint its name, and removes those that are no longer kept. Nobody goes on before it is
@@ -212,7 +194,7 @@ func (e *Divergence) Diverged() bool { return true }
 
 // sound refuses weights that cannot learn any more: a run that has diverged keeps its last good checkpoint instead of
 // saving another.
-func (c *Checkpoints) sound(ctx context.Context) error {
+func (c *Checkpoints) sound() error {
 	ones := [][]float32{{0, 1, 1, 1}}
 	b := &train.Batch{Sequences: []train.Sequence{{IDs: []int32{0, 1, 2, 3}, Mask: []bool{false, true, true, true}}},
 		Weights: ones, Returns: ones, Values: ones}
@@ -222,11 +204,11 @@ func (c *Checkpoints) sound(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if norm, err := gradients.Norm(); err != nil || math.IsNaN(norm) || math.IsInf(norm, 0) {
-			return errors.Join(err,
-				&Divergence{What: fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)",
-					norm, name)})
+		norm, err := gradients.Norm()
+		if err == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
+			err = &Divergence{What: fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)",
+				norm, name)}
 		}
-		return gradients.Zero()
+		return errors.Join(err, gradients.Zero())
 	})
 }

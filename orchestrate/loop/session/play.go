@@ -29,7 +29,7 @@ func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([
 	error) {
 	bar := r.Console.Bar(label, plan.Episodes())
 	defer bar.Close()
-	plan.World, plan.SamplerRanks = r.World, r.together()
+	plan.World, plan.SamplerRanks = r.World, r.samplerRanks()
 	plan.Progress = func(finished, total int) { // of this rank's: the others are about as far
 		bar.Set(finished * plan.Episodes() / total)
 	}
@@ -176,31 +176,30 @@ func Members(episodes []*episode.Episode) (groups [][]*episode.Episode) {
 // coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K
 // and worst@K over the K members of each group.
 func coreValidation(episodes []*episode.Episode, m map[string]float64) {
-	type sums struct{ mean, best, worst, episodes, groups float64 }
-	found := map[string]*sums{}
+	type found struct{ mean, best, worst, episodes, groups float64 }
+	all := map[string]found{}
 	for _, group := range Members(episodes) {
-		for kind, value := range map[string]func(*episode.Episode) float64{"reward": (*episode.Episode).Return,
-			"acc": func(e *episode.Episode) float64 { return flag(e.Success) }} {
+		rewards, successes := make([]float64, len(group)), make([]float64, len(group))
+		for i, e := range group {
+			rewards[i], successes[i] = e.Return(), flag(e.Success)
+		}
+		for kind, values := range map[string][]float64{"reward": rewards, "acc": successes} {
 			key := fmt.Sprintf("val-core/%s/%s/%%s@%d", group[0].Tag, kind, len(group))
-			s := found[key]
-			if s == nil {
-				s = &sums{}
-				found[key] = s
+			sum := all[key]
+			for _, v := range values {
+				sum.mean += v
 			}
-			best, worst := math.Inf(-1), math.Inf(1)
-			for _, e := range group {
-				v := value(e)
-				s.mean += v
-				best, worst = math.Max(best, v), math.Min(worst, v)
-			}
-			s.best, s.worst, s.episodes, s.groups = s.best+best, s.worst+worst, s.episodes+float64(len(group)),
-				s.groups+1
+			sum.best += slices.Max(values)
+			sum.worst += slices.Min(values)
+			sum.episodes += float64(len(group))
+			sum.groups++
+			all[key] = sum
 		}
 	}
-	for key, s := range found {
-		m[fmt.Sprintf(key, "mean")] = s.mean / s.episodes
-		if s.episodes > s.groups {
-			m[fmt.Sprintf(key, "best")], m[fmt.Sprintf(key, "worst")] = s.best/s.groups, s.worst/s.groups
+	for key, sum := range all {
+		m[fmt.Sprintf(key, "mean")] = sum.mean / sum.episodes
+		if sum.episodes > sum.groups {
+			m[fmt.Sprintf(key, "best")], m[fmt.Sprintf(key, "worst")] = sum.best/sum.groups, sum.worst/sum.groups
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Session struct {
 	Reference *train.Learner      // nil unless something uses it
 	Sampler   *experiment.Sampler // nil when nothing is played
 
-	shard string // what the ranks share out; "" until models are opened
+	shard string // fsdp.shard, settled; "" until models are opened
 }
 
 // New is a session without models. Close it.
@@ -74,18 +74,17 @@ func (s *Session) Locate(ctx context.Context, path string) (checkpoint.Models, e
 	return from, s.settle(ctx, path)
 }
 
-// settle chooses the type of the arithmetic where the configuration leaves it open. It is collective.
+// settle chooses the type of the arithmetic where the configuration leaves it open: that of the run which the models
+// in from belong to, or the one that is faster on the processors of all ranks. It is collective.
 func (s *Session) settle(ctx context.Context, from string) error {
 	dtype, why, err := s.agreed(ctx, from)
-	if err != nil {
-		return err
+	if err == nil {
+		s.useType(dtype, why)
 	}
-	s.useType(dtype, why)
-	return nil
+	return err
 }
 
-// agreed is the type of the run which the models in from belong to, or the one that is faster on the processors of
-// all ranks; why is "" where the configuration says it. It is collective.
+// agreed is what settle chooses; why is "" where the configuration says it. It is collective.
 func (s *Session) agreed(ctx context.Context, from string) (dtype torch.Compute, why string, err error) {
 	on, why, err := experiment.Settle(experiment.Wished(s.Config), from)
 	if err != nil || why == "" {
@@ -123,14 +122,14 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
 			return nil, err
 		}
 	}
-	if opened, err = s.chooseSharing(ctx, opened); err != nil {
+	if opened, err = s.chooseShard(ctx, opened); err != nil {
 		return nil, err
 	}
 	if err := s.loadModels(opened, actor, critic); err != nil {
 		return nil, err
 	}
 	if parts.Play {
-		if err := s.share(ctx); err != nil {
+		if err := s.tensorParallel(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -140,9 +139,9 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
 	return opened, err
 }
 
-// chooseSharing settles what the ranks share out, for the rank with the least memory, and says what it is. It is
+// chooseShard settles what is sharded over the ranks, for the one with the least memory, and says what it is. It is
 // collective.
-func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experiment) (*experiment.Experiment, error) {
+func (s *Session) chooseShard(ctx context.Context, opened *experiment.Experiment) (*experiment.Experiment, error) {
 	auto, memory := s.World != nil && s.Config.FSDP.Shard == experiment.AutoShard, int64(0)
 	if auto {
 		least, err := s.World.Max(ctx, -float64(experiment.RankMemory(s.Config, max(s.World.LocalSize, 1))))
@@ -165,30 +164,30 @@ func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experime
 	return opened, nil
 }
 
-// share lets neighbouring ranks sample from the policy together, where engine.tensor_parallel says so. It is
+// tensorParallel lets neighbouring ranks sample from the policy together, where the configuration says so. It is
 // collective.
-func (s *Session) share(ctx context.Context) error {
-	switch n := s.Config.Engine.TensorParallel; {
-	case n <= 1:
-		return nil
-	case s.World == nil:
-		s.Log.Infof("engine.tensor_parallel = %d: this is one process, which samples alone", n)
-		return nil
-	default:
-		s.Log.Infof("every %d neighbouring ranks sample together", n)
+func (s *Session) tensorParallel(ctx context.Context) error {
+	n := s.samplerRanks()
+	if n < s.Config.Engine.TensorParallel {
+		s.Log.Infof("engine.tensor_parallel = %d: this is one process, which samples alone",
+			s.Config.Engine.TensorParallel)
 	}
-	group, err := s.World.TensorParallel(ctx, s.together())
+	if n <= 1 {
+		return nil
+	}
+	s.Log.Infof("every %d neighbouring ranks sample together", n)
+	group, err := s.World.TensorParallel(ctx, n)
 	if err == nil {
 		err = s.Actor.Model.TensorParallel(group)
 	}
 	if err != nil {
-		return fmt.Errorf("engine.tensor_parallel = %d: %w", s.together(), err)
+		return fmt.Errorf("engine.tensor_parallel = %d: %w", n, err)
 	}
 	return nil
 }
 
-// together is how many ranks sample together: one process does so alone.
-func (s *Session) together() int {
+// samplerRanks is how many ranks sample together: one process does so alone.
+func (s *Session) samplerRanks() int {
 	if s.World == nil {
 		return 1
 	}
@@ -220,18 +219,6 @@ func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 	return gap == 0, nil
 }
 
-// load reads a model's weights and says what is worth knowing about them.
-func (s *Session) load(who string, from *experiment.Model) (*torch.Model, error) {
-	model, notes, err := from.LoadOver(s.sharding())
-	if err != nil {
-		return nil, fmt.Errorf("loading the %s: %w", who, err)
-	}
-	for _, note := range notes {
-		s.Log.Infof("%s", note)
-	}
-	return model, nil
-}
-
 // loadModels loads what an experiment has; learners without a way of learning only compute.
 func (s *Session) loadModels(from *experiment.Experiment, actor, critic *train.Optimization) (err error) {
 	if s.Actor, err = s.loadLearner("policy", from.Policy, actor); err != nil {
@@ -249,9 +236,12 @@ func (s *Session) loadModels(from *experiment.Experiment, actor, critic *train.O
 }
 
 func (s *Session) loadLearner(who string, from *experiment.Model, how *train.Optimization) (*train.Learner, error) {
-	model, err := s.load(who, from)
+	model, notes, err := from.LoadOver(s.sharding())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("loading the %s: %w", who, err)
+	}
+	for _, note := range notes { // what is worth knowing about the weights
+		s.Log.Infof("%s", note)
 	}
 	l, err := train.NewLearner(model, s.Placement(), how)
 	if err == nil {
@@ -281,17 +271,15 @@ func CriticOptimization(k config.Critic, steps int) (*train.Optimization, schedu
 // sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits
 // of several.
 func (s *Session) sharding() checkpoint.Ranks {
-	f := s.Config.FSDP
-	if s.World == nil && !f.Deterministic {
-		return checkpoint.Ranks{}
-	}
-	shard := s.shard
+	f, shard := s.Config.FSDP, s.shard
 	if s.World == nil {
+		if !f.Deterministic {
+			return checkpoint.Ranks{}
+		}
 		shard = torch.ShardNone
 	}
 	return checkpoint.Ranks{Group: s.World.Group(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas,
-		Prefetch: f.Prefetch, BFloat16: f.WireDType == "bfloat16",
-		Deterministic: f.Deterministic, Lanes: f.Lanes}}
+		Prefetch: f.Prefetch, BFloat16: f.WireDType == "bfloat16", Deterministic: f.Deterministic, Lanes: f.Lanes}}
 }
 
 // Placement says over what passes are dealt.
