@@ -47,7 +47,7 @@ typedef struct {
   char message[GYRE_MESSAGE_SIZE];  // NUL-terminated
 } gyre_error;
 
-typedef enum { GYRE_F32 = 0, GYRE_F16 = 1, GYRE_BF16 = 2, GYRE_F64 = 3, GYRE_I64 = 4, GYRE_I32 = 5 } gyre_dtype;
+typedef enum { GYRE_F32 = 0, GYRE_F16 = 1, GYRE_BF16 = 2, GYRE_F64 = 3 } gyre_dtype;
 
 typedef void* gyre_tensor;  // an at::Tensor* on the heap
 typedef struct gyre_model gyre_model;
@@ -259,8 +259,8 @@ typedef struct {
 
 typedef struct {
   double tokens;
-  double log_ratio;                         // Σ clamp(old - new, ±20): the ppo_kl numerator
-  double logprob_gap_max, logprob_gap_sum;  // |new - old|
+  double log_ratio;        // Σ clamp(old - new, ±20): the ppo_kl numerator
+  double logprob_gap_max;  // |new - old|
 } gyre_policy_stats;
 
 // Forward and backward of one micro-batch. term_stats holds one entry per term (both may be empty: a forward
@@ -297,30 +297,20 @@ gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_er
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
+// What the fields of an engine's structs of numbers mean, torch/engine.go says.
 typedef struct gyre_engine_config {
-  int64_t kv_bytes GYRE_DEFAULT(0);          // budget of the KV pool; 0 = enough for max_sequences × max_length
-  int64_t max_sequences GYRE_DEFAULT(0);     // sequences that run together
-  int64_t max_length GYRE_DEFAULT(0);        // prompt + output of one sequence
-  int64_t max_batch_tokens GYRE_DEFAULT(0);  // rows of one forward pass (prefill is chunked to fit)
-  // keys and values are shared between requests, also finished ones, whose token ids begin alike
-  bool prefix_cache GYRE_DEFAULT(true);
-  // steps that only decode have fixed shapes on libtorch's tensors, and a GPU repeats them as CUDA graphs
-  bool cuda_graphs GYRE_DEFAULT(true);
+  int64_t kv_bytes GYRE_DEFAULT(0), max_sequences GYRE_DEFAULT(0), max_length GYRE_DEFAULT(0);
+  int64_t max_batch_tokens GYRE_DEFAULT(0);
+  bool prefix_cache GYRE_DEFAULT(true), cuda_graphs GYRE_DEFAULT(true);
 } gyre_engine_config;
 
-// How the next token is chosen. Order, as in vLLM: stop ids are masked while min_tokens forbids them, logits are
-// divided by the temperature, then min-p, top-k and top-p cut the distribution, each on what the one before it left.
 typedef struct gyre_sampling {
-  // 0 = greedy: the most likely token, the lowest id on ties; log-probs are then those of temperature 1
   double temperature GYRE_DEFAULT(1.0);
-  int64_t top_k GYRE_DEFAULT(0);       // keep the k most likely tokens, lower ids first on ties; 0 = off
-  double top_p GYRE_DEFAULT(1.0);      // keep the most likely tokens until their mass reaches top_p; 1 = off
-  double min_p GYRE_DEFAULT(0.0);      // keep tokens at least min_p times as likely as the most likely one; 0 = off
-  int64_t max_tokens GYRE_DEFAULT(1);  // a sequence also ends when it reaches the engine's max_length
-  // no stop id among the first min_tokens, and no stop string ends in the first min_tokens - 1
-  int64_t min_tokens GYRE_DEFAULT(0);
-  uint64_t seed GYRE_DEFAULT(0);       // the draw of output token p depends on (seed, p) alone
-  bool ignore_eos GYRE_DEFAULT(false);  // stop_ids are ignored
+  int64_t top_k GYRE_DEFAULT(0);
+  double top_p GYRE_DEFAULT(1.0), min_p GYRE_DEFAULT(0.0);
+  int64_t max_tokens GYRE_DEFAULT(1), min_tokens GYRE_DEFAULT(0);
+  uint64_t seed GYRE_DEFAULT(0);
+  bool ignore_eos GYRE_DEFAULT(false);
 } gyre_sampling;
 
 typedef enum { GYRE_FINISH_NONE = 0, GYRE_FINISH_STOP = 1, GYRE_FINISH_LENGTH = 2, GYRE_FINISH_ABORT = 3 } gyre_finish;
@@ -344,7 +334,6 @@ typedef struct {
   int64_t num_tokens;     // new tokens, the stop token included
   int64_t cached_tokens;  // prompt tokens whose keys and values were found in the prefix cache
   int64_t token_offset;   // where this output's tokens start in the arrays of gyre_engine_poll
-  int64_t stop_index;     // which stop string matched, -1 = none
 } gyre_output;
 
 typedef struct {
@@ -352,22 +341,12 @@ typedef struct {
   gyre_work work;
 } gyre_engine_phase;
 
-// Requests and memory are those of now, everything else counts up from the engine's creation.
 typedef struct {
-  int64_t waiting, running, finished;  // finished: not polled yet
-  int64_t blocks_total, blocks_free;   // blocks of keys and values; free ones hold nothing
-  int64_t blocks_cached;               // held by the prefix cache alone: given up when needed
-  int64_t blocks_peak;                 // most blocks that running requests have held together
-  int64_t block_tokens;                // positions in a block
-  int64_t prompt_tokens;               // of all requests that have started to run
-  int64_t cached_tokens;               // those of them that were found in the prefix cache
-  int64_t prefill_tokens;              // rows computed of prompts, and of anything computed again
-  int64_t decode_tokens;               // rows computed of freshly drawn tokens
-  int64_t head_rows;                   // rows of logits
-  int64_t preemptions, steps;
-  gyre_engine_phase prefill, decode;  // in the decoder; a pass of both kinds is split in proportion to its rows
-  gyre_engine_phase sample;           // computing logits and drawing from them
-  int64_t kv_bytes;                   // address space of the pool, 0 before the first step and after gyre_engine_sleep
+  int64_t waiting, running, finished;
+  int64_t blocks_total, blocks_free, blocks_cached, blocks_peak, block_tokens;
+  int64_t prompt_tokens, cached_tokens, prefill_tokens, decode_tokens, head_rows, preemptions, steps;
+  gyre_engine_phase prefill, decode, sample;
+  int64_t kv_bytes;
 } gyre_engine_stats_t;
 
 gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err);

@@ -17,24 +17,12 @@ type Batch struct {
 	Offsets []int64
 	IDs     []int32
 	Mask    []uint8
-
-	err error // what was wrong with the arguments of Pack, reported by the first use
 }
 
-// Pack joins sequences and their masks. A nil masks selects every token but the first of each sequence.
-// Masks that do not fit the sequences are reported by whatever uses the batch.
+// Pack joins sequences and their masks, which are as long. Nil masks select every token but the first of each sequence.
 func Pack(seqs [][]int32, masks [][]bool) Batch {
-	if masks != nil && len(masks) != len(seqs) {
-		return Batch{err: fmt.Errorf("torch: pack: %d masks for %d sequences: %w", len(masks), len(seqs),
-			ErrInvalidArgument)}
-	}
 	b := Batch{Offsets: make([]int64, 1, len(seqs)+1)}
 	for s, ids := range seqs {
-		if masks != nil && len(masks[s]) != len(ids) {
-			return Batch{err: fmt.Errorf("torch: pack: sequence %d has %d tokens but a mask of %d: %w", s, len(ids),
-				len(masks[s]),
-				ErrInvalidArgument)}
-		}
 		b.IDs = append(b.IDs, ids...)
 		for t := range ids {
 			var bit uint8
@@ -53,16 +41,13 @@ func Pack(seqs [][]int32, masks [][]bool) Batch {
 func (b Batch) check() error {
 	n := len(b.IDs)
 	switch {
-	case b.err != nil:
-		return b.err
 	case len(b.Offsets) < 2 || n == 0:
 		return fmt.Errorf("torch: batch: no sequences: %w", ErrInvalidArgument)
 	case len(b.Mask) != n:
 		return fmt.Errorf("torch: batch: %d ids but a mask of %d: %w", n, len(b.Mask), ErrInvalidArgument)
 	case b.Offsets[0] != 0 || b.Offsets[len(b.Offsets)-1] != int64(n):
 		return fmt.Errorf("torch: batch: offsets run from %d to %d, want 0 to %d: %w", b.Offsets[0],
-			b.Offsets[len(b.Offsets)-1], n,
-			ErrInvalidArgument)
+			b.Offsets[len(b.Offsets)-1], n, ErrInvalidArgument)
 	}
 	return nil
 }
@@ -88,7 +73,7 @@ func (b Batch) aligned(columns ...column) error {
 // withBatch runs f with the open model and the C view of the batch.
 func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err failure) code) error {
 	// a rank without work, which joins the others' passes
-	idle := m != nil && m.sharded && b.err == nil && len(b.IDs) == 0
+	idle := m != nil && m.sharded && len(b.IDs) == 0
 	if err := b.check(); err != nil && !idle {
 		return err
 	}

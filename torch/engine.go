@@ -26,15 +26,16 @@ type EngineConfig struct {
 	CUDAGraphs                                       bool
 }
 
-// Sampling (gyre_sampling) says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one
+// Sampling (gyre_sampling) says how tokens are chosen. Order, as in vLLM: stop ids are masked while MinTokens forbids
+// them, logits are divided by the temperature, then min-p, top-k and top-p cut the distribution, each on what the one
 // before it left.
 type Sampling struct {
-	Temperature float64 // 0 = greedy; log-probs are then those of temperature 1
-	TopK        int     // 0 = off
-	TopP        float64 // 1 = off
-	MinP        float64 // 0 = off
+	Temperature float64 // 0 = greedy: the lowest id on ties; log-probs are then those of temperature 1
+	TopK        int     // keep the most likely tokens, lower ids first on ties; 0 = off
+	TopP        float64 // keep the most likely tokens until their mass reaches it; 1 = off
+	MinP        float64 // keep tokens at least so many times as likely as the most likely one; 0 = off
 	MaxTokens   int     // the engine's MaxLength ends a sequence too
-	MinTokens   int     // no stop before this many tokens
+	MinTokens   int     // no stop id among these, and no stop string that ends before the last of them
 	Seed        uint64  // the draw of output token p depends on (Seed, p) alone
 	IgnoreEOS   bool    // stop ids do not stop
 }
@@ -79,7 +80,6 @@ type Output struct {
 	Logprobs         []float32
 	SamplingLogprobs []float32
 	Finish           Finish
-	StopIndex        int // which stop string matched; -1 = none
 	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
 }
 
@@ -90,7 +90,8 @@ type EnginePhase struct {
 	Work    Work
 }
 
-// EngineStats (gyre_engine_stats_t) says what an engine holds now and counts what it has done since it was made.
+// EngineStats (gyre_engine_stats_t) says what requests and memory an engine has now, and counts what it has done since
+// it was made.
 type EngineStats struct {
 	Waiting, Running, Finished int64 // requests; Finished: not polled yet
 	BlocksTotal, BlocksFree    int64 // blocks of keys and values; free ones hold nothing
@@ -245,9 +246,8 @@ func (e *Engine) Poll() ([]Output, error) {
 	var all []Output
 	err := e.take(false, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
 		all = append(all, Output{
-			ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index),
-			CachedTokens: int(o.cached_tokens),
-			Tokens:       tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
+			ID: uint64(o.id), Finish: Finish(o.finish),
+			CachedTokens: int(o.cached_tokens), Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
 		})
 	})
 	return all, err

@@ -132,8 +132,6 @@ func TestErrorsNameTheProblem(t *testing.T) {
 		"empty":           {},
 		"id out of range": Pack([][]int32{{1, 19}}, nil),
 		"mask of first":   Pack([][]int32{{1, 2}}, [][]bool{{true, true}}),
-		"mask too short":  Pack([][]int32{{1, 2}}, [][]bool{{false}}),
-		"masks missing":   Pack([][]int32{{1, 2}, {3}}, [][]bool{{false, true}}),
 		"offsets":         {Offsets: []int64{0, 5}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
 		"offsets inside":  {Offsets: []int64{0, 9, 2}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
 		"too long":        Pack([][]int32{make([]int32, 33)}, nil),
@@ -147,9 +145,6 @@ func TestErrorsNameTheProblem(t *testing.T) {
 	}
 	if _, err := m.Values(Pack([][]int32{{1, 2}}, nil)); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("values of a policy: %v", err)
-	}
-	if _, err := NewModel(ModelConfig{}); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("empty configuration: %v", err)
 	}
 }
 

@@ -71,10 +71,6 @@ func (p Placement) Check() error {
 		return &Error{Kind: ErrInvalidArgument,
 			Message: fmt.Sprintf("model dtype: got %q, expected auto, float32 or bfloat16", string(p.Compute))}
 	}
-	if len(p.Device) >= C.GYRE_DEVICE_SIZE {
-		return &Error{Kind: ErrInvalidArgument,
-			Message: fmt.Sprintf("model device: got %q, expected cpu, cuda, cuda:N or aten", p.Device)}
-	}
 	return nil
 }
 

@@ -145,10 +145,10 @@ type TermStats struct {
 
 // PolicyStats are sums over the masked tokens of one call.
 type PolicyStats struct {
-	Tokens                       float64
-	LogRatio                     float64 // Σ clamp(old - new, ±20)
-	LogprobGapMax, LogprobGapSum float64 // of |new - old|
-	Terms                        map[string]TermStats
+	Tokens        float64
+	LogRatio      float64 // Σ clamp(old - new, ±20)
+	LogprobGapMax float64 // of |new - old|
+	Terms         map[string]TermStats
 }
 
 // PolicyBackward runs forward and backward of one micro-batch. Log-probs that are not finite give an error that matches
@@ -183,8 +183,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 			name := append([]byte(t.Name), 0)
 			pin.Pin(&name[0])
 			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind),
-				advantages: view(t.Advantages),
-				weights:    view(t.Weights)}
+				advantages: view(t.Advantages), weights: view(t.Weights)}
 			if t.Into != nil {
 				list[i].into = t.Into.open()
 			}

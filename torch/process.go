@@ -5,19 +5,10 @@ package torch
 */
 import "C"
 
-import (
-	"errors"
-	"fmt"
-)
-
-// maxThreads is the limit of the library.
-const maxThreads = 1024
+import "errors"
 
 // SetThreads sets the number of threads of all later calls, 1 to 1024. Results do not depend on it.
 func SetThreads(n int) error {
-	if n > maxThreads {
-		return &Error{Kind: ErrInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n, maxThreads)}
-	}
 	return invoke(func(err failure) code { return C.gyre_set_threads(C.int32_t(n), err) })
 }
 

@@ -20,15 +20,12 @@ const (
 	F16  DType = C.GYRE_F16
 	BF16 DType = C.GYRE_BF16
 	F64  DType = C.GYRE_F64
-	I64  DType = C.GYRE_I64
-	I32  DType = C.GYRE_I32
 )
 
 var dtypes = map[DType]struct {
 	name string
 	size int
-}{F32: {"float32", 4}, F16: {"float16", 2}, BF16: {"bfloat16", 2}, F64: {"float64", 8}, I64: {"int64", 8},
-	I32: {"int32", 4}}
+}{F32: {"float32", 4}, F16: {"float16", 2}, BF16: {"bfloat16", 2}, F64: {"float64", 8}}
 
 // Size is the number of bytes of one element.
 func (d DType) Size() int { return dtypes[d].size }

@@ -32,8 +32,7 @@ func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats
 	var stats ValueStats
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
 		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights),
-			C.double(in.Clip),
-			g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats), err)
+			C.double(in.Clip), g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats), err)
 	})
 	return stats, err
 }

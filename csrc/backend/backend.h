@@ -180,12 +180,11 @@ class Backend {
   virtual int64_t passes(int64_t own) const { return own; }
   virtual void zero(ParameterSet& set) const = 0;
   virtual void add(ParameterSet& to, const ParameterSet& from, float scale) const = 0;
-  // Inner products in f64, one per named parameter.
-  virtual void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const = 0;
-  // Entries of a parameter that dot() sums by themselves, from its first on, before it adds these sums in order; 0: it
-  // does otherwise.
-  virtual int64_t dot_block() const { return 0; }
-  // dot() of all pairs a <= b, row by row of the upper triangle, each set read once: out[pair * parameters + i].
+  // Entries of a parameter that products() sums by themselves, from its first on, before it adds these sums in order; 0:
+  // it does otherwise.
+  virtual int64_t product_block() const { return 0; }
+  // Inner products in f64 of all pairs a <= b, row by row of the upper triangle, for every named parameter i, each set
+  // read once: out[pair * parameters + i].
   virtual void products(std::span<const ParameterSet* const> sets, std::span<double> out) const = 0;
   // Writes a count sketch (Charikar, Chen and Farach-Colton 2002) of m = out.size() entries: entry i of the parameters
   // laid one after another is added with the sign of sketch_signs() into out[i mod m].
@@ -212,7 +211,7 @@ struct BackendKind {
 };
 
 // The backend of a configuration's device and type. Throws std::invalid_argument, with what to do about it, for a
-// configuration that is invalid or that no backend takes.
+// configuration that no backend takes.
 std::unique_ptr<Backend> open_backend(const ModelConfig& config);
 
 }  // namespace gyre

@@ -36,7 +36,6 @@ BackendKind::BackendKind(std::string names, int rank, bool (*accepts)(const Mode
 }
 
 std::unique_ptr<Backend> open_backend(const ModelConfig& config) {
-  validate(config);
   std::string known;
   for (const BackendKind& kind : kinds()) {
     if (kind.takes(config)) return kind.open(config);
@@ -148,55 +147,29 @@ void Decoder::require_parameters(const char* what) const {
     refuse(std::string(what) + ": the model was opened for sampling and scoring alone; its parameters are let go");
 }
 
-void Decoder::check(std::span<const int32_t> ids) const {
-  for (int32_t id : ids) {
-    if (id < 0 || id >= config_.vocab_size) {
-      refuse("decoder forward: token id " + std::to_string(id) + " is outside the vocabulary of " +
-             std::to_string(config_.vocab_size));
-    }
-  }
-}
-
 at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
-  const Pass pass = inference_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
-  check(ids);
+  const Pass pass = inference_pass(static_cast<int64_t>(ids.size()), spans);
   work_ += forward_work(config_, pass) * own_share();
   return sampling().infer(ids, pass, kv);
 }
 
 at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
   if (keep != nullptr) require_parameters("backward");
-  Pass pass = training_pass(config_, packing);
-  check(packing.ids);
+  Pass pass = training_pass(packing);
   work_ += forward_work(config_, pass);
   return network_->forward(packing.ids, std::move(pass), recompute_, keep);
 }
 
 void Decoder::backward(const std::vector<HiddenGradient>& all, const Activations& kept) {
   if (all.empty()) return;
-  const int64_t rows = kept.pass.rows, h = config_.hidden_size;
-  for (const auto& [d_hidden_NH, gradients] : all) {
-    if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h ||
-        !d_hidden_NH.is_contiguous()) {
-      refuse(
-          "decoder backward: the gradient of the hidden states must be "
-          "contiguous [" +
-          std::to_string(rows) + ", " + std::to_string(h) + "]");
-    }
-  }
   network_->backward(all, kept);
   work_ += backward_work(config_, kept.pass) * static_cast<double>(all.size());
   if (kept.recompute) work_ += forward_work(config_, kept.pass);
 }
 
 void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  const int64_t rows = hidden_RH.size(0);
-  if (hidden_RH.size(1) != config_.hidden_size || logits_RV.size(0) != rows || logits_RV.size(1) != head_width()) {
-    refuse("logits: expected [R, " + std::to_string(config_.hidden_size) + "] hidden states and [R, " +
-           std::to_string(head_width()) + "] logits");
-  }
   network_->logits(hidden_RH, logits_RV);
-  work_ += head_work(config_, rows);
+  work_ += head_work(config_, hidden_RH.size(0));
 }
 
 at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows) {

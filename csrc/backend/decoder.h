@@ -27,16 +27,15 @@ class Decoder {
   const std::shared_ptr<const Backend>& shared_backend() const { return backend_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
-  // Weights changed: packed copies are rebuilt on next use, keys and values of older weights are invalid.
+  // Weights changed: keys and values of older ones are invalid.
   void touch();
   uint64_t version() const { return version_; }
   // Of a frozen configuration: the first `filled` parameters, in the order of their names, have their values.
   void freeze(int32_t filled);
   // Throws std::invalid_argument when parameters have been let go.
   void require_parameters(const char* what) const;
-  // Frees the packed copies of weights that inference keeps, until it comes again.
   void release_packed() { sampling().release(); }
-  // Makes what sampling needs of parameters that are not here all the time. All ranks call it together.
+  // All ranks call it together (Inference::prepare).
   void prepare();
   // From here on inference is these processes' together, each with a part of the model; training is not touched by it.
   // Throws std::invalid_argument when the model cannot be divided so.
@@ -56,15 +55,13 @@ class Decoder {
   // To be called after a caller's last pass: frees what was gathered for them.
   void end_passes();
 
-  // Keep only the blocks' inputs in training forwards and recompute the rest during backward: about a tenth of the
-  // memory for a third more arithmetic, and the same gradients bit for bit (Chen et al. 2016, gradient checkpointing).
+  // Gradient checkpointing (Chen et al. 2016).
   void set_recompute(bool on) { recompute_ = on; }
 
-  // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of ALL rows, [N, H].
+  // Inference (Inference::infer).
   at::Tensor forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv);
   // Training: whole packed sequences. `keep` (may be null) receives what backward needs.
   at::Tensor forward(const Packing& packing, std::unique_ptr<Activations>* keep);
-  // Adds to each of `all` the parameter gradients of Σ <d_hidden_NH, hidden_NH>, block by block together.
   void backward(const std::vector<HiddenGradient>& all, const Activations& kept);
 
   // logits_RV = hidden_RH · head^T for a few rows. A value head gives [R, 1], bias included.
@@ -89,7 +86,6 @@ class Decoder {
 
  private:
   int64_t head_width() const { return config_.head == GYRE_HEAD_VALUE ? 1 : config_.vocab_size; }
-  void check(std::span<const int32_t> ids) const;
   Inference& sampling() const { return part_ ? *part_ : *network_; }
   // Of what all peers compute together.
   double own_share() const { return peers_ ? 1.0 / peers_->parts() : 1.0; }

@@ -60,8 +60,7 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
                              .position = output.position,
                              .num_tokens = length,
                              .cached_tokens = output.cached_tokens,
-                             .token_offset = used,
-                             .stop_index = output.stop_index};
+                             .token_offset = used};
       used += length;
     };
     if (unfinished) {

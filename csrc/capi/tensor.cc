@@ -15,7 +15,7 @@ namespace gyre::capi {
 namespace {
 
 // By gyre_dtype.
-constexpr std::array kTypes = {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble, at::kLong, at::kInt};
+constexpr std::array kTypes = {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble};
 
 // Throws for a tensor without memory.
 at::Tensor& tensor_of(gyre_tensor handle) {

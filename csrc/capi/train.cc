@@ -5,8 +5,7 @@
 #include "capi/boundary.h"
 #include "train/adamw.h"
 #include "train/gradients.h"
-#include "train/policy.h"
-#include "train/value.h"
+#include "train/passes.h"
 
 struct gyre_optimizer : gyre::AdamW {
   using AdamW::AdamW;

@@ -122,9 +122,8 @@ int64_t Engine::step() {
   ++counts_.steps;
   scheduler_.commit();
   for (size_t i = 0; i < sampled.size(); ++i) {
-    int64_t stop_index = -1;
-    const gyre_finish reason = advance(*sampled[i], draws[i], &stop_index);
-    if (reason != GYRE_FINISH_NONE) finish(sampled[i]->request.id, reason, stop_index);
+    const gyre_finish reason = advance(*sampled[i], draws[i]);
+    if (reason != GYRE_FINISH_NONE) finish(sampled[i]->request.id, reason);
   }
   return scheduler_.unfinished();
 }
@@ -190,22 +189,19 @@ void Engine::dismiss() {
 }
 
 // Appends the drawn token and says whether it ends the sequence.
-gyre_finish Engine::advance(Sequence& s, const Draw& draw, int64_t* stop_index) const {
+gyre_finish Engine::advance(Sequence& s, const Draw& draw) const {
   s.tokens.push_back(draw.token);
   s.logprobs.push_back(draw.logprob);
   s.sampling_logprobs.push_back(draw.sampling_logprob);
   const gyre_sampling& sampling = s.request.sampling;
-  *stop_index = stop_matcher_.advance(s);
-  if (!sampling.ignore_eos && std::ranges::find(s.request.stop_ids, draw.token) != s.request.stop_ids.end()) {
-    *stop_index = -1;
-    return GYRE_FINISH_STOP;
-  }
-  if (*stop_index >= 0) return GYRE_FINISH_STOP;
+  const auto& ids = s.request.stop_ids;
+  if (stop_matcher_.advance(s)) return GYRE_FINISH_STOP;
+  if (!sampling.ignore_eos && std::ranges::find(ids, draw.token) != ids.end()) return GYRE_FINISH_STOP;
   if (s.outputs() >= sampling.max_tokens || s.length() >= config_.max_length) return GYRE_FINISH_LENGTH;
   return GYRE_FINISH_NONE;
 }
 
-void Engine::finish(uint64_t id, gyre_finish reason, int64_t stop_index) {
+void Engine::finish(uint64_t id, gyre_finish reason) {
   const std::unique_ptr<Sequence> s = scheduler_.remove(id);
   finished_.push_back({.id = id,
                        .finish = reason,
@@ -213,7 +209,6 @@ void Engine::finish(uint64_t id, gyre_finish reason, int64_t stop_index) {
                        .tokens = {s->tokens.begin() + s->prompt_length(), s->tokens.end()},
                        .logprobs = std::move(s->logprobs),
                        .sampling_logprobs = std::move(s->sampling_logprobs),
-                       .stop_index = stop_index,
                        .cached_tokens = s->cached});
 }
 
@@ -239,7 +234,6 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
                        .tokens = part(s->tokens, s->prompt_length() + from),
                        .logprobs = part(s->logprobs, from),
                        .sampling_logprobs = part(s->sampling_logprobs, from),
-                       .stop_index = -1,
                        .cached_tokens = s->cached});
     s->reported += count;
     max_tokens -= count;
@@ -249,7 +243,7 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
 
 void Engine::abort(uint64_t id) {
   if (scheduler_.contains(id)) {
-    finish(id, GYRE_FINISH_ABORT, -1);
+    finish(id, GYRE_FINISH_ABORT);
   } else if (std::ranges::none_of(finished_, [id](const Output& o) { return o.id == id; })) {
     throw NotFoundError("abort: no request has id " + std::to_string(id));
   }

@@ -61,8 +61,8 @@ class Engine {
   void make_pages(int64_t count);
   EnginePass plan(std::vector<Sequence*>& sampled) const;
   at::Tensor forward(const EnginePass& pass);
-  gyre_finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;
-  void finish(uint64_t id, gyre_finish finish, int64_t stop_index);
+  gyre_finish advance(Sequence& sequence, const Draw& draw) const;
+  void finish(uint64_t id, gyre_finish finish);
 
   Decoder& decoder_;
   gyre_engine_config config_;

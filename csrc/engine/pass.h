@@ -12,7 +12,7 @@ namespace gyre {
 
 struct EnginePass {
   EnginePass() = default;
-  // What encode() gave. Throws std::invalid_argument for anything else.
+  // What encode() gave, of a process of the same build.
   explicit EnginePass(std::string_view bytes);
   EnginePass(EnginePass&&) = default;  // moving keeps the page tables in place, copying would not
   std::string encode() const;

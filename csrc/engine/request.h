@@ -28,8 +28,7 @@ struct Output {
   std::vector<int32_t> tokens{};  // the stop token included, and all of the tokens that a stop string ends in
   std::vector<float> logprobs{};  // under the policy being trained: logits / temperature over the whole vocabulary
   std::vector<float> sampling_logprobs{};  // under the distribution sampled from; 0 for greedy
-  int64_t stop_index = -1;                 // which stop string matched
-  int64_t cached_tokens = 0;               // prompt tokens whose keys and values were found in the prefix cache
+  int64_t cached_tokens = 0;  // prompt tokens whose keys and values were found in the prefix cache
 };
 
 struct Sequence {
@@ -66,9 +65,9 @@ class StopMatcher {
   void set_vocabulary(std::string data, std::vector<int64_t> offsets);
   bool has_vocabulary() const { return offsets_.size() > 1; }
 
-  // Appends the newest token's bytes to sequence.text and returns the first of the request's stop strings that ends
-  // within those bytes, -1 when none does. To be called once per output token.
-  int64_t advance(Sequence& sequence) const;
+  // Appends the newest token's bytes to sequence.text and tells whether one of the request's stop strings ends within
+  // those bytes. To be called once per output token.
+  bool advance(Sequence& sequence) const;
 
  private:
   std::string data_;

@@ -24,7 +24,7 @@ ShardGroup::ShardGroup(const Backend& inner, const ModelConfig& config, const Sh
       sharding_(sharding),
       ranks_(sharding.group == nullptr ? alone_ : *sharding.group),
       map_(lay_out(config, [&](int64_t count) { return hollow(inner, count); }),
-           ranks_.size() / sharding.replicas, inner.dot_block()),
+           ranks_.size() / sharding.replicas, inner.product_block()),
       shard_(ranks_.rank() % map_.shards()),
       replica_(ranks_.rank() / map_.shards()) {}
 

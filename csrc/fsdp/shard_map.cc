@@ -6,7 +6,7 @@
 namespace gyre {
 namespace {
 
-// Where cuts may lie when dot() asks for no place: signs of sketches come 64 together.
+// Where cuts may lie when products() asks for no place: signs of sketches come 64 together.
 constexpr int64_t kGrain = 1024;
 
 struct Placed {

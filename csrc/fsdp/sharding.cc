@@ -40,7 +40,7 @@ class ShardedBackend : public Backend {
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override { return inner_->make_pages(num_pages); }
   int64_t bytes_per_page() const override { return inner_->bytes_per_page(); }
   at::Tensor make_flat(int64_t count) const override { return inner_->make_flat(count); }
-  int64_t dot_block() const override { return inner_->dot_block(); }
+  int64_t product_block() const override { return inner_->product_block(); }
 
   ParameterSet make_set() const override {
     ParameterSet set = full() ? hollow() : inner_->make_set();
@@ -92,14 +92,6 @@ class ShardedBackend : public Backend {
     } else {
       static_cast<SummedSet&>(into).add(static_cast<const SummedSet&>(sharded(from)), scale);
     }
-  }
-
-  void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const override {
-    settle({&a, &b});
-    const ParameterSet &left = sharded(a).own(), &right = sharded(b).own();
-    std::vector<double> sums(left.named.size());
-    inner_->dot(left, right, sums);
-    group_.sum_runs(sums, 1, per_parameter);
   }
 
   void products(std::span<const ParameterSet* const> sets, std::span<double> out) const override {

@@ -253,12 +253,6 @@ void multiply(Precision precision, int64_t m, int64_t n, int64_t k, Strided a, c
   (precision == Precision::kBfloat16 ? multiply_as<Rounded> : multiply_as<Exact>)(m, n, k, a, b, ldb, add, c, ldc);
 }
 
-double dot(const float* a, const float* b, int64_t n) {
-  Sums sums;
-  square<1, 1>(&a, &b, n, sums);
-  return sums[0][0];
-}
-
 void dot_pairs(std::span<const float* const> vectors, int64_t n, double* out) {
   const auto count = static_cast<int64_t>(vectors.size());
   const auto row = [&](int64_t a) { return out + a * count - a * (a - 1) / 2 - a; };  // row(a)[b] is pair a, b

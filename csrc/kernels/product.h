@@ -18,9 +18,8 @@ namespace gyre {
 GYRE_KERNEL(void, multiply, Precision precision, int64_t m, int64_t n, int64_t k, Strided a, const float* b,
             ptrdiff_t ldb, bool add, float* c, ptrdiff_t ldc);
 
-// In f64: Σ_i a[i]·b[i] over n entries. Product i is added to stripe i mod 8 and the stripes in order at the end, so
-// that dot_pairs gives the same bits: out[pair] for all pairs a <= b of vectors, row by row of the upper triangle.
-GYRE_KERNEL(double, dot, const float* a, const float* b, int64_t n);
+// In f64: Σ_i a[i]·b[i] over n entries for all pairs a <= b of vectors, row by row of the upper triangle. Product i is
+// added to stripe i mod 8 and the stripes in order at the end: the same bits whatever other vectors there are.
 GYRE_KERNEL(void, dot_pairs, std::span<const float* const> vectors, int64_t n, double* out);
 
 }  // namespace gyre

@@ -1,8 +1,12 @@
-// What a decoder is made of: the shape parameters of config.json, already validated by the Go side and again here.
+// What a decoder is made of: the shape parameters of config.json, which are checked where that is read
+// (orchestrate/model/checkpoint/hf).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "gyre.h"
@@ -21,11 +25,18 @@ struct ModelConfig : gyre_model_config {
     rope_factor = rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   }
   // What a caller of the C ABI gave, in one spelling: the device has a name.
-  explicit ModelConfig(const gyre_model_config& config);
+  explicit ModelConfig(const gyre_model_config& config) : gyre_model_config(config) { set_device(device()); }
 
-  // A backend's name for what computes. Throws std::invalid_argument for a name that is too long to be one.
-  void set_device(std::string_view name);
-  std::string_view device() const;
+  // A backend's name for what computes, in less than GYRE_DEVICE_SIZE characters.
+  void set_device(std::string_view name) {
+    char* const to = gyre_model_config::device;
+    const std::string copy(name);  // it may be the one that is overwritten
+    std::fill(std::ranges::copy(copy, to).out, to + GYRE_DEVICE_SIZE, '\0');
+  }
+  std::string_view device() const {
+    const char* const name = gyre_model_config::device;
+    return name[0] == '\0' ? "cpu" : std::string_view(name, strnlen(name, GYRE_DEVICE_SIZE - 1));
+  }
   int64_t query_width() const { return num_heads * head_dim; }
   int64_t kv_width() const { return num_kv_heads * head_dim; }
   // Of the CPU's kernels.
@@ -45,8 +56,5 @@ struct NotFiniteError : std::runtime_error {
 struct NotFoundError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-// Throws std::invalid_argument naming the field.
-void validate(const ModelConfig& config);
 
 }  // namespace gyre

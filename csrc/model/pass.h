@@ -50,8 +50,7 @@ class PrefixTree {
   int64_t rows_ = 0;
 };
 
-// All sequences of a batch: sequence s is ids[offsets[s]] .. ids[offsets[s+1]-1]. Throws std::invalid_argument when the
-// offsets do not run from 0 to the number of ids without decreasing.
+// All sequences of a batch: sequence s is ids[offsets[s]] .. ids[offsets[s+1]-1].
 Packing pack(std::span<const int32_t> ids, std::span<const int64_t> offsets);
 
 // Consecutive positions of one sequence inside a forward pass of packed rows.
@@ -76,13 +75,12 @@ struct Pass {
   std::vector<int32_t> tables;
 };
 
-// Rows of the engine's batch; the spans' page tables must outlive the pass. Throws std::invalid_argument when the spans
-// do not cover `rows`, exceed the model's positions, or name pages outside 0 .. num_pages-1.
-Pass inference_pass(const ModelConfig& config, int64_t rows, std::span<const RowSpan> spans, int64_t num_pages);
+// Rows of the engine's batch, which the spans cover; their page tables must outlive the pass.
+Pass inference_pass(int64_t rows, std::span<const RowSpan> spans);
 
 // Whole packed sequences on pages of their own. Full pages of a shared prefix are read by all its branches; where a
 // branch leaves in the middle of a page, the page's earlier rows are stored again in the branch's first page.
-Pass training_pass(const ModelConfig& config, const Packing& packing);
+Pass training_pass(const Packing& packing);
 
 // How much has been computed and read, counted from shapes: profiling divides it by time and by what the machine can
 // do: arithmetic that was carried out (recomputation included, shared prefixes once) and the least traffic that it

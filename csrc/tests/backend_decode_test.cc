@@ -155,7 +155,7 @@ TEST(DecodeSteps, DependOnNoValue) {
     std::vector<RowSpan> spans;
     for (size_t s = 0; s < batch.start.size(); ++s)
       spans.push_back({static_cast<int64_t>(s), 1, batch.start[s], batch.tables[s]});
-    const Pass pass = inference_pass(config, static_cast<int64_t>(spans.size()), spans, kPages);
+    const Pass pass = inference_pass(static_cast<int64_t>(spans.size()), spans);
     EXPECT_EQ(decode_shape(pass), (DecodeShape{6, 4})) << spans.size();
     const std::vector<int32_t> ids(spans.size(), 1);
     decoder.forward(ids, spans, *kv);  // what is made at first use
@@ -186,15 +186,10 @@ struct Counts {
 class CountingRecorder : public Recorder {
  public:
   explicit CountingRecorder(Counts& counts) : counts_(counts) { ++counts_.recorders; }
-  std::unique_ptr<Recording> record(const std::function<void()>& operations) override {
-    struct Counted : Recording {
-      explicit Counted(Counts& c) : counts(c) {}
-      void replay() override { ++counts.replays; }
-      Counts& counts;
-    };
+  std::function<void()> record(const std::function<void()>& operations) override {
     ++counts_.recordings;
     operations();
-    return std::make_unique<Counted>(counts_);
+    return [this] { ++counts_.replays; };
   }
 
  private:
@@ -212,7 +207,7 @@ TEST(DecodeSteps, AreRecordedWhenTheirShapeComesAgain) {
   const auto step = [&](int64_t rows, int64_t position) {
     std::vector<RowSpan> spans;
     for (int64_t r = 0; r < rows; ++r) spans.push_back({r, 1, position, pages});
-    const Pass pass = inference_pass(config, rows, spans, 9);
+    const Pass pass = inference_pass(rows, spans);
     const std::vector<int32_t> ids(static_cast<size_t>(rows), 5);
     const at::Tensor hidden = steps.infer(ids, pass, decode_shape(pass).value(), angles, weights,
                                           [&](const at::Tensor& ids_R, const AtenPass& fixed) {
@@ -256,13 +251,13 @@ TEST(DecodeSteps, AreRecordedWhenTheirShapeComesAgain) {
 
 TEST(DecodeSteps, AFailedRecordingSaysWhatToDo) {
   struct Failing : Recorder {
-    std::unique_ptr<Recording> record(const std::function<void()>&) override { throw std::runtime_error("no capture"); }
+    std::function<void()> record(const std::function<void()>&) override { throw std::runtime_error("no capture"); }
   };
   const ModelConfig config = llama_config();
   DecodeSteps steps(at::kCPU, 1, [] { return std::make_unique<Failing>(); });
   AngleTable angles(config, {at::kCPU, at::kFloat});
   const std::vector<int32_t> ids{5}, pages{0};
-  const Pass pass = inference_pass(config, 1, std::vector<RowSpan>{{0, 1, 3, pages}}, 1);
+  const Pass pass = inference_pass(1, std::vector<RowSpan>{{0, 1, 3, pages}});
   const auto step = [&] {
     steps.infer(ids, pass, *decode_shape(pass), angles, 1,
                 [](const at::Tensor& ids_R, const AtenPass&) { return ids_R.unsqueeze(1); });
@@ -282,7 +277,7 @@ TEST(DecodeSteps, AreForSingleRowsAlone) {
   const ModelConfig config = llama_config();
   const std::vector<int32_t> pages{0, 1};
   const auto shape = [&](const std::vector<RowSpan>& spans, int64_t rows) {
-    return decode_shape(inference_pass(config, rows, spans, 2));
+    return decode_shape(inference_pass(rows, spans));
   };
   EXPECT_EQ(shape({{0, 1, 31, pages}}, 1), (DecodeShape{1, 2}));
   EXPECT_EQ(shape({{0, 2, 3, pages}}, 2), std::nullopt);

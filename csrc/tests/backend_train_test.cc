@@ -6,9 +6,7 @@
 #include "backend_fixture.h"
 #include "engine_fixture.h"
 #include "train/adamw.h"
-#include "train/evaluate.h"
-#include "train/policy.h"
-#include "train/value.h"
+#include "train/passes.h"
 #include "train_fixture.h"
 
 namespace gyre::testing {

@@ -292,34 +292,6 @@ INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
                                            Case{"value", testing::value_config()}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(Decoder, RefusesBadInput) {
-  const ModelConfig config = testing::llama_config();
-  Decoder decoder(config);
-  const std::vector<int64_t> offsets{0, 2};
-  EXPECT_THROW(decoder.forward(pack(std::vector<int32_t>{0, 101}, offsets), nullptr), std::invalid_argument);
-  EXPECT_THROW(pack(std::vector<int32_t>{0, 1, 2}, offsets), std::invalid_argument);
-  const auto kv = decoder.backend().make_pages(2);
-  const std::vector<int32_t> ids{1, 2}, pages{0}, outside{5};
-  const auto forward = [&](const RowSpan& span) { return decoder.forward(ids, std::vector<RowSpan>{span}, *kv); };
-  EXPECT_NO_THROW(forward({0, 2, 0, pages}));
-  EXPECT_THROW(forward({0, 1, 0, pages}), std::invalid_argument);    // a row without a sequence
-  EXPECT_THROW(forward({0, 2, 15, pages}), std::invalid_argument);   // page table too short
-  EXPECT_THROW(forward({0, 2, 0, outside}), std::invalid_argument);  // no such page
-  EXPECT_THROW(forward({0, 2, 511, pages}), std::invalid_argument);  // past max_positions
-}
-
-TEST(Decoder, RefusesBadConfigurations) {
-  const auto refuses = [](auto change) {
-    ModelConfig c = testing::llama_config();
-    change(c);
-    EXPECT_THROW(validate(c), std::invalid_argument);
-  };
-  refuses([](ModelConfig& c) { c.num_kv_heads = 4; });
-  refuses([](ModelConfig& c) { c.head_dim = 7; });
-  refuses([](ModelConfig& c) { c.hidden_size = 0; });
-  refuses([](ModelConfig& c) { c.rope_scaling = GYRE_ROPE_LLAMA3; });
-}
-
 TEST(Parameters, NamesAndSharing) {
   const ModelConfig config = testing::llama_bias_config();
   ParameterSet set = testing::make_parameters(config);

@@ -98,12 +98,5 @@ TEST(Packing, HasOneRowPerHistory) {
   }
 }
 
-TEST(Packing, RefusesOffsetsThatAreNone) {
-  const std::vector<int32_t> ids{1, 2, 3};
-  for (const std::vector<int64_t>& offsets : {std::vector<int64_t>{}, {1, 3}, {0, 2}, {0, 2, 1, 3}}) {
-    EXPECT_THROW(pack(ids, offsets), std::invalid_argument);
-  }
-}
-
 }  // namespace
 }  // namespace gyre

@@ -77,9 +77,6 @@ class ToyBackend : public Backend {
   void add(ParameterSet& to, const ParameterSet& from, float scale) const override {
     inner("add").add(to, from, scale);
   }
-  void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> out) const override {
-    inner("dot").dot(a, b, out);
-  }
   void products(std::span<const ParameterSet* const> sets, std::span<double> out) const override {
     inner("products").products(sets, out);
   }

@@ -11,7 +11,7 @@
 #include "tests/model_fixture.h"
 #include "train/batch.h"
 #include "train/gradients.h"
-#include "train/policy.h"
+#include "train/passes.h"
 
 namespace gyre::train_test {
 

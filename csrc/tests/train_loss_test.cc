@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/loss.h"
+#include "train/losses/loss.h"
 
 namespace gyre {
 namespace {

@@ -7,8 +7,7 @@
 #include "model/config.h"
 #include "tests/threads.h"
 #include "tests/train_fixture.h"
-#include "train/evaluate.h"
-#include "train/value.h"
+#include "train/passes.h"
 
 namespace gyre {
 namespace {

@@ -6,7 +6,7 @@
 #include "tests/threads.h"
 #include "tests/train_fixture.h"
 #include "train/adamw.h"
-#include "train/policy.h"
+#include "train/passes.h"
 
 namespace gyre {
 namespace {

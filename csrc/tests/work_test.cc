@@ -23,7 +23,7 @@ TEST(Work, CountsMatricesAndCausalAttention) {
   const ModelConfig config = llama_config();
   const std::vector<int32_t> ids = tokens(20);
   const int64_t offsets[] = {0, 20};
-  const gyre_work work = forward_work(config, training_pass(config, pack(ids, offsets)));
+  const gyre_work work = forward_work(config, training_pass(pack(ids, offsets)));
   const double keys = 20 * 21 / 2;
   EXPECT_DOUBLE_EQ(work.flops, 2 * 20 * kWeights + 4 * keys * 48 * 2);
   EXPECT_DOUBLE_EQ(work.bytes, 4 * (kWeights + 20 * 2 * 16 * 2));

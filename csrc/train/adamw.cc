@@ -2,33 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
-#include <string>
 
 namespace gyre {
-namespace {
 
-void require(bool ok, const char* name, double got, const char* expected) {
-  if (!ok)
-    throw std::invalid_argument(std::string("adamw: ") + name + " is " + std::to_string(got) + ", expected " +
-                                expected);
-}
-
-}  // namespace
-
-AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config) : decoder_(decoder), config_(config) {
-  require(config.beta1 >= 0 && config.beta1 < 1, "beta1", config.beta1, "0 <= beta1 < 1");
-  require(config.beta2 >= 0 && config.beta2 < 1, "beta2", config.beta2, "0 <= beta2 < 1");
-  require(std::isfinite(config.eps) && config.eps >= 0, "eps", config.eps, "a number >= 0");
-  require(std::isfinite(config.weight_decay) && config.weight_decay >= 0, "weight_decay", config.weight_decay,
-          "a number >= 0");
-  first_ = decoder.backend().make_moments();
-  second_ = decoder.backend().make_moments();
-}
+AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config)
+    : decoder_(decoder),
+      config_(config),
+      first_(decoder.backend().make_moments()),
+      second_(decoder.backend().make_moments()) {}
 
 StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) {
-  require(std::isfinite(lr) && lr >= 0, "lr", lr, "a number >= 0");
-  require(std::isfinite(max_norm), "max_norm", max_norm, "a finite number");
   gradients.require_config(decoder_.config());
   const double norm = std::sqrt(gradients.dot(gradients, {}));
   if (!std::isfinite(norm)) return {.grad_norm = norm, .applied = false};
@@ -48,11 +31,6 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
   decoder_.backend().adamw(decoder_.parameters(), first_, second_, gradients.set(), c);
   decoder_.touch();
   return {.grad_norm = norm, .applied = true};
-}
-
-void AdamW::set_steps(int64_t steps) {
-  if (steps < 0) throw std::invalid_argument("adamw: steps is " + std::to_string(steps) + ", expected >= 0");
-  steps_ = steps;
 }
 
 }  // namespace gyre

@@ -16,7 +16,7 @@ struct StepOutcome {
 
 class AdamW {
  public:
-  // The decoder must outlive the optimizer. Throws std::invalid_argument naming a hyper-parameter that is out of range.
+  // The decoder must outlive the optimizer.
   AdamW(Decoder& decoder, const gyre_adamw_config& config);
 
   // One update with the gradients scaled by min(1, max_norm / (norm + 1e-6)) (max_norm <= 0: not scaled; the buffer
@@ -24,7 +24,7 @@ class AdamW {
   StepOutcome step(const Gradients& gradients, double lr, double max_norm);
 
   int64_t steps() const { return steps_; }
-  void set_steps(int64_t steps);
+  void set_steps(int64_t steps) { steps_ = steps; }
   const ParameterSet& first_moment() const { return first_; }
   const ParameterSet& second_moment() const { return second_; }
 

@@ -1,9 +1,7 @@
-#include "train/evaluate.h"
+#include "train/passes.h"
 
 #include <stdexcept>
 #include <vector>
-
-#include "train/value.h"
 
 namespace gyre {
 namespace {

@@ -1,5 +1,7 @@
 #include "train/gradients.h"
 
+#include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -11,16 +13,13 @@ void Gradients::add(const Gradients& other, double scale) {
 }
 
 double Gradients::dot(const Gradients& other, std::span<double> per_parameter) const {
-  require_config(other.config_);
-  std::vector<double> own;
-  if (per_parameter.empty()) {
-    own.resize(set_.named.size());
-    per_parameter = own;
-  }
-  backend_->dot(set_, other.set_, per_parameter);
-  double total = 0;
-  for (double part : per_parameter) total += part;
-  return total;
+  const Gradients* const pair[] = {this, &other};
+  const size_t sets = this == &other ? 1 : 2, parameters = set_.named.size();
+  std::vector<double> all(parameters * sets * (sets + 1) / 2);
+  products({pair, sets}, all);
+  const auto own = std::span(all).subspan((sets - 1) * parameters, parameters);  // this with this, or this with other
+  if (!per_parameter.empty()) std::ranges::copy(own, per_parameter.begin());
+  return std::accumulate(own.begin(), own.end(), 0.0);
 }
 
 void Gradients::products(std::span<const Gradients* const> buffers, std::span<double> out) {

@@ -30,8 +30,8 @@ class Gradients {
   // any number of threads.
   double dot(const Gradients& other, std::span<double> per_parameter) const;
 
-  // dot() of all pairs a <= b of buffers (on the CPU bit for bit, on tensors but for rounding), row by row of the upper
-  // triangle, but each buffer is read once: out[pair * parameters + i].
+  // dot() of all pairs a <= b of buffers, row by row of the upper triangle, each buffer read once:
+  // out[pair * parameters + i].
   static void products(std::span<const Gradients* const> buffers, std::span<double> out);
 
   // Writes a count sketch (see Backend::sketch) of m = out.size() entries, best a prime. Inner products of sketches

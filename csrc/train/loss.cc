@@ -1,4 +1,4 @@
-#include "train/loss.h"
+#include "train/losses/loss.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "train/policy.h"
+#include "train/passes.h"
 
 #include <ATen/ops/zeros_like.h>
 
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/loss.h"
+#include "train/losses/loss.h"
 
 namespace gyre {
 namespace {
@@ -50,11 +50,9 @@ void add_tokens(std::span<const int64_t> tokens, const Scores& scores, const flo
                 gyre_policy_stats& stats) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const double logprob = scores.logprobs[i], old = old_logprobs == nullptr ? logprob : old_logprobs[tokens[i]];
-    const double gap = std::abs(logprob - old);
     stats.tokens += 1;
     stats.log_ratio += std::clamp(old - logprob, -kLogRatioLimit, kLogRatioLimit);
-    stats.logprob_gap_sum += gap;
-    stats.logprob_gap_max = std::max(stats.logprob_gap_max, gap);
+    stats.logprob_gap_max = std::max(stats.logprob_gap_max, std::abs(logprob - old));
   }
 }
 

@@ -1,10 +1,10 @@
-#include "train/value.h"
+#include "train/passes.h"
 
 #include <cmath>
 #include <memory>
 #include <stdexcept>
 
-#include "train/loss.h"
+#include "train/losses/loss.h"
 
 namespace gyre {
 

@@ -16,7 +16,6 @@
 
 #include "backend/aten/cuda.h"
 #include "backend/aten/network.h"
-#include "backend/aten/part.h"
 
 namespace gyre {
 namespace {
@@ -118,16 +117,6 @@ class AtenBackend : public Backend {
   void add(ParameterSet& to_set, const ParameterSet& from_set, float scale) const override {
     const std::vector<at::Tensor> to = to_set.flats(), from = from_set.flats();
     for (size_t i = 0; i < to.size(); ++i) to[i].add_(from[i], scale);
-  }
-
-  void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const override {
-    at::Tensor sums_P = at::zeros({static_cast<int64_t>(a.named.size())}, options(at::kDouble));
-    for (size_t i = 0; i < a.named.size(); ++i) {
-      at::Tensor sum = sums_P[static_cast<int64_t>(i)];
-      for_blocks({a.named[i].value, b.named[i].value}, kBlock,
-                 [&](const std::vector<at::Tensor>& x, int64_t) { sum += x[0].to(at::kDouble).mul_(x[1]).sum(); });
-    }
-    to_host(sums_P, per_parameter);
   }
 
   // A Gram matrix per parameter.

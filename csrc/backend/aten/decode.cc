@@ -91,17 +91,17 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
   };
   // A shape that occurs once is not worth recording.
   if (recorders_ && step.met) {
-    if (!step.recording) {
+    if (!step.replay) {
       if (!recorder_) recorder_ = recorders_();
       try {
-        step.recording = recorder_->record(operations);
+        step.replay = recorder_->record(operations);
       } catch (const std::exception& e) {
         throw std::runtime_error("recording a decoding step of " + std::to_string(rows) + " rows and " +
                                  std::to_string(width) + " pages as a CUDA graph: " + e.what() +
                                  "; engine.cuda_graphs=false decodes without");
       }
     }
-    step.recording->replay();
+    step.replay();
   } else {
     operations();
     step.met = true;

@@ -14,7 +14,6 @@
 #include <optional>
 #include <span>
 
-#include "backend/aten/graphs/recorder.h"
 #include "model/pass.h"
 
 namespace gyre {
@@ -31,6 +30,17 @@ struct DecodeShape {
 int64_t round_shape(int64_t n);
 // None for a pass in which a sequence has several rows, or with more rows than are worth a shape.
 std::optional<DecodeShape> decode_shape(const Pass& pass);
+
+// What libgyre_graphs.so gives: operations on a GPU, recorded once and repeated with one launch. Recordings share the
+// memory of what lies between, so each is played to its end before the next.
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  // Runs the operations once, so that libraries have what they allocate at first use, then records them without
+  // running them. They must neither wait for the device nor look at a value on it. What it returns repeats them: with
+  // what is then in the tensors that were read, into those that were written. Throws what libtorch throws.
+  virtual std::function<void()> record(const std::function<void()>& operations) = 0;
+};
 
 // The shapes that have occurred over one pool of pages.
 class DecodeSteps {
@@ -54,7 +64,7 @@ class DecodeSteps {
     at::Tensor keys_S;  // 0, 1, ...: positions of keys
     at::Tensor hidden_RH;
     bool met = false;
-    std::unique_ptr<Recording> recording;
+    std::function<void()> replay;  // empty until it is recorded
   };
   Step& step_of(DecodeShape shape, int64_t angles, uint64_t weights);
 
@@ -69,3 +79,5 @@ class DecodeSteps {
 };
 
 }  // namespace gyre
+
+extern "C" gyre::Recorder* gyre_make_recorder(int device);

@@ -134,4 +134,27 @@ class AtenNetwork : public Network {
   AngleTable angles_;
 };
 
+// A part of the decoder, for sampling together with its peers.
+class AtenPart : public Inference {
+ public:
+  // Of the whole model; both must outlive this object.
+  AtenPart(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement,
+           std::shared_ptr<Peers> peers);
+
+  void touch() override { release(); }
+  void release() override;
+  void prepare() override;
+  at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
+  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+
+ private:
+  const ParameterSet& parameters_;
+  const TensorParallel parallel_;
+  const ModelConfig config_;  // of the part
+  const Placement placement_;
+  AngleTable angles_;
+  std::vector<BlockTensors> blocks_;  // none: not made
+  RootTensors root_;                  // some rows of embedding and head, f32
+};
+
 }  // namespace gyre

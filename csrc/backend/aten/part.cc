@@ -1,4 +1,4 @@
-#include "backend/aten/part.h"
+#include "backend/aten/network.h"
 
 #include <ATen/ops/mm.h>
 

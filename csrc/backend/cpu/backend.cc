@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "backend/cpu/network.h"
-#include "backend/cpu/part.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
 #include "kernels/tile.h"
@@ -67,15 +66,6 @@ void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, si
     for (int64_t k = 0; k < blocks; ++k) sum += sums[k * pairs + p];
     out[p * stride] = sum;
   }
-}
-
-double tensor_dot(const at::Tensor& a, const at::Tensor& b) {
-  const float *pa = data(a), *pb = data(b);
-  std::vector<double> sums((a.numel() + kBlock - 1) / kBlock);
-  for_blocks(a.numel(), [&](int64_t at, int64_t length) { sums[at / kBlock] = gyre::dot(pa + at, pb + at, length); });
-  double sum = 0;
-  for (double s : sums) sum += s;
-  return sum;
 }
 
 // out[k] += ±x[k], at most 64 of them.
@@ -144,7 +134,7 @@ class CpuBackend : public Backend {
   }
   at::Tensor make_flat(int64_t count) const override { return zeros(count); }
   ParameterSet make_set() const override { return lay_out(config_, config_.frozen ? lazy_zeros : zeros); }
-  int64_t dot_block() const override { return kBlock; }
+  int64_t product_block() const override { return kBlock; }
 
   void zero(ParameterSet& set) const override {
     for (at::Tensor& flat : set.flats()) {
@@ -162,10 +152,6 @@ class CpuBackend : public Backend {
         for (int64_t k = at; k < at + length; ++k) x[k] += factor * y[k];
       });
     }
-  }
-
-  void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const override {
-    for (size_t i = 0; i < a.named.size(); ++i) per_parameter[i] = tensor_dot(a.named[i].value, b.named[i].value);
   }
 
   void products(std::span<const ParameterSet* const> sets, std::span<double> out) const override {

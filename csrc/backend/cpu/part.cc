@@ -1,11 +1,10 @@
-#include "backend/cpu/part.h"
+#include "backend/cpu/network.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <utility>
 
-#include "backend/cpu/network.h"
 #include "kernels/rowwise.h"
 
 namespace gyre {

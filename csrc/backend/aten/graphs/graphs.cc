@@ -4,19 +4,10 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "backend/aten/graphs/recorder.h"
+#include "backend/aten/decode.h"
 
 namespace gyre {
 namespace {
-
-class CudaRecording : public Recording {
- public:
-  at::cuda::CUDAGraph& graph() { return graph_; }
-  void replay() override { graph_.replay(); }
-
- private:
-  at::cuda::CUDAGraph graph_;
-};
 
 class CudaRecorder : public Recorder {
  public:
@@ -25,26 +16,26 @@ class CudaRecorder : public Recorder {
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_)),
         pool_(at::cuda::graph_pool_handle()) {}
 
-  std::unique_ptr<Recording> record(const std::function<void()>& operations) override {
+  std::function<void()> record(const std::function<void()>& operations) override {
     const c10::cuda::CUDAGuard on_device(device_);
     c10::cuda::getCurrentCUDAStream(device_).synchronize();  // what is read has been computed
     const c10::cuda::CUDAStreamGuard on_stream(stream_);     // the default stream cannot be recorded
     operations();
     stream_.synchronize();
-    auto recording = std::make_unique<CudaRecording>();
+    const auto graph = std::make_shared<at::cuda::CUDAGraph>();
     // Other threads go on using the device meanwhile.
-    recording->graph().capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
       operations();
     } catch (...) {
       try {
-        recording->graph().capture_end();
+        graph->capture_end();
       } catch (...) {  // it was broken by what is thrown on
       }
       throw;
     }
-    recording->graph().capture_end();
-    return recording;
+    graph->capture_end();
+    return [graph] { graph->replay(); };
   }
 
  private:
