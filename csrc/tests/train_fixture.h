@@ -63,7 +63,7 @@ inline gyre_policy_inputs inputs_of(const OwnedBatch& b) {
   return {b.old_logprobs.data(), b.advantages.data(), b.ref_logprobs.data(), b.weights.data()};
 }
 
-// PPO with an entropy and a KL term, to be changed by tests.
+// PPO with its usual clips alone.
 inline gyre_policy_loss ppo_loss() {
   gyre_policy_loss loss{};
   loss.task = {.index = 0, .constants = {0.2, 0.28, 3}};
