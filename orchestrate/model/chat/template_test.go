@@ -245,10 +245,11 @@ func TestRenderConcurrently(t *testing.T) {
 // Separators are a pair; anything else leaves the usual ones.
 func TestSeparatorsOfToJSON(t *testing.T) {
 	for source, want := range map[string]string{
-		`{{ {"a": [1, 2]}|tojson(separators=[",", ":"]) }}`: `{"a":[1,2]}`,
-		`{{ {"a": [1, 2]}|tojson(separators=[","]) }}`:      `{"a": [1, 2]}`,
-		`{{ {"a": [1, 2]}|tojson(separators=none) }}`:       `{"a": [1, 2]}`,
-		`{{ {"a": [1, 2]}|tojson }}`:                        `{"a": [1, 2]}`,
+		`{{ {"a": [1, 2]}|tojson(separators=[",", ":"]) }}`:                   `{"a":[1,2]}`,
+		`{{ {"b": "é😀", "a": 1}|tojson(ensure_ascii=true, sort_keys=true) }}`: `{"a": 1, "b": "\u00e9\ud83d\ude00"}`,
+		`{{ {"a": [1, 2]}|tojson(separators=[","]) }}`:                        `{"a": [1, 2]}`,
+		`{{ {"a": [1, 2]}|tojson(separators=none) }}`:                         `{"a": [1, 2]}`,
+		`{{ {"a": [1, 2]}|tojson }}`:                                          `{"a": [1, 2]}`,
 	} {
 		tokenizer := open(t, map[string]string{})
 		if err := tokenizer.SetTemplate(source); err != nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
@@ -24,6 +25,8 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 		}
 		w.indent, w.pretty, w.item = strings.Repeat(" ", indent.Integer()), true, ","
 	}
+	w.ascii = args.GetKeywordArgument("ensure_ascii", false).IsTrue()
+	w.sorted = args.GetKeywordArgument("sort_keys", false).IsTrue()
 	if separators := args.GetKeywordArgument("separators", nil); !separators.IsNil() && separators.Len() == 2 {
 		w.item, w.key = separators.Index(0).String(), separators.Index(1).String()
 	}
@@ -34,9 +37,9 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 }
 
 type jsonWriter struct {
-	out               strings.Builder
-	indent, item, key string
-	pretty            bool
+	out                   strings.Builder
+	indent, item, key     string
+	pretty, ascii, sorted bool
 }
 
 func (w *jsonWriter) value(v *exec.Value, depth int) error {
@@ -56,6 +59,9 @@ func (w *jsonWriter) value(v *exec.Value, depth int) error {
 		w.out.WriteString(pythonFloat(v.Float()))
 	case v.IsDict():
 		members := membersOf(v.Interface())
+		if w.sorted {
+			slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+		}
 		return w.list("{", "}", len(members), depth, func(i int) error {
 			w.string(members[i].name)
 			w.out.WriteString(w.key)
@@ -99,7 +105,16 @@ func (w *jsonWriter) string(s string) {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // a string always encodes
 	text := strings.TrimSuffix(b.String(), "\n")
-	_, _ = strings.NewReplacer("\\u2028", "\u2028", "\\u2029", "\u2029", "\\\\", "\\\\").WriteString(&w.out, text)
+	text = strings.NewReplacer("\\u2028", "\u2028", "\\u2029", "\u2029", "\\\\", "\\\\").Replace(text)
+	for _, r := range text {
+		if !w.ascii || r < 0x7f {
+			w.out.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&w.out, "\\u%04x", unit)
+		}
+	}
 }
 
 // pythonFloat writes whole floats with ".0", as Python does.
