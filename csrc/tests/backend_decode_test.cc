@@ -274,7 +274,6 @@ TEST(DecodeSteps, AFailedRecordingSaysWhatToDo) {
 }
 
 TEST(DecodeSteps, AreForSingleRowsAlone) {
-  const ModelConfig config = llama_config();
   const std::vector<int32_t> pages{0, 1};
   const auto shape = [&](const std::vector<RowSpan>& spans, int64_t rows) {
     return decode_shape(inference_pass(rows, spans));

@@ -231,7 +231,7 @@ TEST(SampleTogether, EverySliceIsSomebodys) {
   for (const Shape& shape : kShapes) {
     const ModelConfig config = config_of(shape, "cpu", GYRE_COMPUTE_F32);
     const Slicing slicing(config, shape.parts);
-    for (const auto [of, total] : {std::pair{&Slice::heads, config.num_heads},
+    for (const auto& [of, total] : {std::pair{&Slice::heads, config.num_heads},
                                    {&Slice::hidden, config.hidden_size},
                                    {&Slice::intermediate, config.intermediate_size},
                                    {&Slice::vocab, config.vocab_size}}) {

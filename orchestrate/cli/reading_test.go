@@ -123,7 +123,7 @@ func TestVerbsThatReadARun(t *testing.T) {
 		stdout := mustIn(t, dir, "plot", "signal", "mine/before=runs/tiny", "mine/after=runs/tiny", "--out",
 			"signal.png", "--dpi", "40")
 		isPNG(t, at("signal.png"))
-		if !strings.Contains(stdout, "With mine ") || !strings.HasSuffix(stdout, "\nsignal.png\n") {
+		if !strings.Contains(stdout, "gradient per group") || !strings.HasSuffix(stdout, "\nsignal.png\n") {
 			t.Errorf("printed %q", stdout)
 		}
 		if terminal := mustIn(t, dir, "plot", "runs/tiny", "--terminal"); !strings.Contains(terminal,

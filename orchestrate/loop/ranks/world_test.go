@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -88,8 +89,13 @@ func mark(w *World, what string) {
 func TestMain(m *testing.M) {
 	body := os.Getenv(envBody)
 	if body == "" {
+		flag.Parse()
+		if err := flag.Set("test.parallel", "8"); err != nil { // these tests wait for other processes
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
+	usual.beat = 5 * time.Second // a third of what users have: a test waits for it
 	// a launcher that a test can kill
 	if launch, ok := strings.CutPrefix(body, "launch "); ok && os.Getenv(envRank) == "" {
 		os.Setenv(envBody, launch)
@@ -208,9 +214,9 @@ func TestFailuresOfRanks(t *testing.T) {
 			code   int
 		}{
 			{"fails", 0, 1, "the loss is not a number", 3},
-			{"barriers", syscall.SIGKILL, 1, "no sign of life for 15s: process ", 1},
+			{"barriers", syscall.SIGKILL, 1, "no sign of life for 5s: process ", 1},
 			{"barriers", syscall.SIGKILL, 0, "", 1},
-			{"barriers", syscall.SIGSTOP, 2, "no sign of life for 15s: process ", 1},
+			{"barriers", syscall.SIGSTOP, 2, "no sign of life for 5s: process ", 1},
 			{"barriers", syscall.SIGSTOP, 0, "", 1},
 		} {
 			t.Run(fmt.Sprintf("%s %s %v of rank %d", launcher, x.body, x.signal, x.rank), func(t *testing.T) {
@@ -360,7 +366,7 @@ func TestLaunchSeesRanksEnd(t *testing.T) {
 		want   string
 	}{
 		{syscall.SIGKILL, 1, "it was ended by SIGKILL"}, {syscall.SIGKILL, 0, "it was ended by SIGKILL"},
-		{syscall.SIGSTOP, 1, "no sign of life for 15s"}, {syscall.SIGSTOP, 0, "no sign of life for 15s"},
+		{syscall.SIGSTOP, 1, "no sign of life for 5s"}, {syscall.SIGSTOP, 0, "no sign of life for 5s"},
 		{syscall.SIGKILL, -1, ""},
 	} {
 		t.Run(fmt.Sprintf("%v of rank %d", x.signal, x.rank), func(t *testing.T) {
