@@ -191,6 +191,11 @@ def write_gguf(path, arch, model, pre, dtype, **flags):
         if arch == "llama" and parts[-2] in ("q_proj", "k_proj"):
             t = permute(t, c.num_attention_heads if parts[-2] == "q_proj" else c.num_key_value_heads)
         w.add_tensor(block + short[parts[-2]] + "." + parts[-1], t.astype(dtype if t.ndim > 1 else np.float32))
+    if arch == "llama" and c.rope_parameters["rope_type"] == "llama3":
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](c, "cpu")
+        plain = 1.0 / c.rope_parameters["rope_theta"] ** (torch.arange(0, c.head_dim, 2).float() / c.head_dim)
+        w.add_tensor("rope_freqs.weight", (plain / scaled).numpy().astype(np.float32))
     w.write_header_to_file(), w.write_kv_data_to_file(), w.write_tensors_to_file(), w.close()
 
 
@@ -198,8 +203,9 @@ def gguf_models():
     """A llama with every quirk of its GGUF form beside what it was made of; a qwen3 whose origin is testdata/qwen3."""
     out = folder("convert", "testdata")
     torch.manual_seed(4)
-    rope = dict(rope_type="default", rope_theta=500000.0)
-    config = LlamaConfig(**{**shape(rope_parameters=rope, attention_bias=True), "hidden_size": 32, "num_hidden_layers": 1, "eos_token_id": 29,
+    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=8192)
+    config = LlamaConfig(**{**shape(rope_parameters=llama3, attention_bias=True), "hidden_size": 32, "num_hidden_layers": 1, "eos_token_id": 29,
                             "bos_token_id": 28})
     llama = AutoModelForCausalLM.from_config(config)
     for p in llama.parameters():

@@ -76,7 +76,10 @@ func TestLlamaFromGGUF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.QKVBias || !c.OutBias || c.TieEmbeddings || c.RopeTheta != 500000 || c.RMSNormEps != 1e-6 ||
+	scaled := c.RopeScaling == torch.RopeLlama3 && c.RopeTheta == 500000 && c.RopeFactor == 8 &&
+		c.RopeLowFreqFactor == 1 &&
+		c.RopeHighFreqFactor == 4 && c.RopeOriginalMaxPositions == 8192
+	if !c.QKVBias || !c.OutBias || c.TieEmbeddings || !scaled || c.RMSNormEps != 1e-6 ||
 		s.Parameters != c.Count(torch.HeadLM) {
 		t.Errorf("configuration %+v", c)
 	}
@@ -168,8 +171,7 @@ func TestUnsupportedGGUF(t *testing.T) {
 		"llama.rope.dimension_count is 2":  func(m weights.Metadata) { m["llama.rope.dimension_count"] = int64(2) },
 		"num_attention_heads":              func(m weights.Metadata) { m["llama.attention.head_count"] = int64(-4) },
 		"hidden_size: expected int64":      func(m weights.Metadata) { m["llama.embedding_length"] = 1.5 },
-		`the rotary scaling "yarn"`:        func(m weights.Metadata) { m["llama.rope.scaling.type"] = "yarn" },
-		`scaling "rope.scale_linear"`:      func(m weights.Metadata) { m["llama.rope.scale_linear"] = 4.0 },
+		"rope_freqs.weight[2] is":          func(m weights.Metadata) { m["llama.rope.freq_base"] = 1e4 },
 		`tokenizer.ggml.model "llama"`:     func(m weights.Metadata) { m["tokenizer.ggml.model"] = "llama" },
 		`tokenizer.ggml.pre "chatglm"`:     func(m weights.Metadata) { m["tokenizer.ggml.pre"] = "chatglm" },
 		"has 2 entries, the embedding has": func(m weights.Metadata) { m["tokenizer.ggml.tokens"] = []string{"a", "b"} },
@@ -196,7 +198,7 @@ func TestUnsupportedGGUF(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"blk.0.attn_qkv.weight", "blk.x.attn_q.weight", "blk.0.attn_q", "v.patch_embd.weight",
-		"output.bias", "blk.70000.attn_q.weight", "rope_freqs.weight"} {
+		"output.bias", "blk.70000.attn_q.weight"} {
 		if renamed, _, ok := huggingFaceName(name); ok {
 			t.Errorf("%s becomes %s", name, renamed)
 		}

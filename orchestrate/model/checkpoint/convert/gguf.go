@@ -36,10 +36,12 @@ func readModel(f *weights.File) (hf.Config, *hf.Weights, error) {
 	}
 	w := &hf.Weights{Tensors: map[string]*weights.Tensor{}}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if name == ropeFactors {
+			continue
+		}
 		renamed, part, ok := huggingFaceName(name)
 		if !ok {
-			return c, nil, fmt.Errorf("tensor %s has no place in a llama, qwen2 or qwen3 model that is read from GGUF: "+
-				"if it is Llama 3's rotary scaling, take the Hugging Face directory", name)
+			return c, nil, fmt.Errorf("tensor %s has no place in a llama, qwen2 or qwen3 model", name)
 		}
 		t := *byName[name]
 		t.Name = renamed
@@ -134,16 +136,11 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 		config[name+"_token_id"] = m["tokenizer.ggml."+name+"_token_id"]
 	}
 	config["pad_token_id"] = m["tokenizer.ggml.padding_token_id"]
-	scaling, _ := m[arch+".rope.scaling.type"].(string)
-	for _, key := range []string{"rope.scaling.factor", "rope.scale_linear"} {
-		if factor, ok := m.Number(arch + "." + key); ok && factor != 1 && scaling == "" {
-			scaling = key
-		}
+	scaling, err := ropeScaling(m, arch, byName[ropeFactors])
+	if err != nil {
+		return hf.Config{}, err
 	}
-	if scaling != "" && scaling != "none" {
-		return hf.Config{}, fmt.Errorf("the rotary scaling %q of %s is not supported: take the Hugging Face directory",
-			scaling, arch)
-	}
+	config["rope_scaling"] = scaling
 	text, err := json.Marshal(config)
 	if err != nil {
 		return hf.Config{}, err
@@ -157,6 +154,9 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 			return hf.Config{}, fmt.Errorf("metadata key %s.%s is %d, only the head dimension %d is supported", arch,
 				key, v, c.HeadDim)
 		}
+	}
+	if c.RopeScaling == torch.RopeLlama3 {
+		return c, checkRopeFactors(c, byName[ropeFactors])
 	}
 	return c, nil
 }
