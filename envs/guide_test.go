@@ -65,20 +65,8 @@ func init() {
 
 // The environment that the guide shows is the one above, which compiles and can be played.
 func TestTheGuidesEnvironment(t *testing.T) {
-	guide, err := os.ReadFile("../docs/environments.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("guide_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "\n// options of the game")
-	code, _, _ = strings.Cut(code, "\n// The environment that the guide")
-	if code = "// options of the game" + code; !strings.Contains(string(guide), strings.TrimSpace(code)) {
-		t.Error("docs/environments.md shows another environment than envs/guide_test.go")
-	}
-	if n := strings.Count(strings.TrimSpace(code), "\n") + 1; n > 60 {
+	code := shownCode(t, "../docs/environments.md", "guide_test.go", "// options of the game", "// The environment that")
+	if n := strings.Count(code, "\n") + 1; n > 60 {
 		t.Errorf("the guide's environment takes %d lines", n)
 	}
 	spec, err := envs.Lookup("higherlower")
@@ -109,4 +97,25 @@ func TestTheGuidesEnvironment(t *testing.T) {
 		}
 	}
 	t.Error("bisection did not find the number")
+}
+
+// shownCode is what stands in a source file from the line that begins with from to the one that begins with until. A
+// page has to show it as it is.
+func shownCode(t *testing.T, page, source, from, until string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(file), "\n"+from)
+	code, _, ended := strings.Cut(code, "\n"+until)
+	code = strings.TrimSpace(from + code)
+	if !ended || !strings.Contains(string(text), code) {
+		t.Errorf("%s shows another environment than envs/%s", page, source)
+	}
+	return code
 }

@@ -2,8 +2,6 @@ package envs_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"gyre/envs"
@@ -54,19 +52,7 @@ func init() {
 
 // The environment of the quickstart is the one above: it compiles, and the same move to each call succeeds.
 func TestTheQuickstartsEnvironment(t *testing.T) {
-	page, err := os.ReadFile("../docs/quickstart.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("quickstart_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "\nvar moves")
-	code, _, _ = strings.Cut(code, "\n// The environment of the quickstart")
-	if !strings.Contains(string(page), strings.TrimSpace("var moves"+code)) {
-		t.Error("docs/quickstart.md shows another environment than envs/quickstart_test.go")
-	}
+	shownCode(t, "../docs/quickstart.md", "quickstart_test.go", "var moves", "// The environment of the quickstart")
 	env := envtest.Play[envs.Env](t, "Dance", nil, 3)
 	for turn := 1; turn <= 6; turn++ {
 		r, err := env.Step(t.Context(), env.Observe().Text)

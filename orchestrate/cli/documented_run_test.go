@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -105,7 +106,10 @@ func TestDocumentedCommandsRun(t *testing.T) {
 	}
 	ran, steps := 0, map[string]int{"demo": 2}
 	for _, name := range names {
-		writeTitledBlocks(t, filepath.Join(root, name), dir)
+		if out, err := exec.Command("python3", filepath.Join(root, "scripts/docs.py"), "blocks",
+			filepath.Join(root, name), dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 		for _, line := range documentedLines(t, root, name) {
 			text := strings.Join(line.words, " ")
 			if text == "make demo" {
@@ -144,18 +148,6 @@ func TestDocumentedCommandsRun(t *testing.T) {
 	}
 	if ran < 25 {
 		t.Errorf("only %d commands were run: has their form changed?", ran)
-	}
-}
-
-// writeTitledBlocks saves the blocks of a document whose fence names a file (```toml title="dance.toml"), as a reader
-// does.
-func writeTitledBlocks(t *testing.T, document, dir string) {
-	t.Helper()
-	block := regexp.MustCompile("(?ms)^```\\w+ title=\"([\\w.]+)\"\n(.*?)^```$")
-	for _, found := range block.FindAllSubmatch(readFile(t, document), -1) {
-		if err := os.WriteFile(filepath.Join(dir, string(found[1])), found[2], 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

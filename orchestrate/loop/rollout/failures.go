@@ -14,9 +14,6 @@ import (
 // if it fails again.
 var Causes = []string{episode.Timeout, episode.Panic, episode.Error}
 
-// attempts is how often an episode is played at most.
-const attempts = 2
-
 // Failure is something that went wrong in one environment.
 type Failure struct {
 	Tag           string
