@@ -53,7 +53,7 @@ test-aarch64: ## the kernels' tests, compiled for AArch64 (NEON), under qemu; sk
 test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
 
 MUTANTS ?= filter advantage schedule episode gradients ../model/chat rollout
-mutants: build ## change the packages of MUTANTS on purpose: at least 95 % of the changes must fail a test (an hour or more; docs/mutants.md)
+mutants: build ## change the packages of MUTANTS on purpose: at least 95 % of the changes must fail a test (an hour or more; docs/architecture.md)
 	@for p in $(MUTANTS); do \
 	  go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash ./orchestrate/loop/$$p --workers 1 --timeout-coefficient 8 --threshold-efficacy 95 || exit 1; \
 	done

@@ -2,10 +2,11 @@
 // documentation says what the functions do; here is what the two sides agree on.
 //
 // Conventions
-//  * Every function that can fail returns a gyre_status and, when it is not GYRE_OK, has filled `err` with the
-//    message. No C++ exception crosses this boundary.
-//  * A handle is owned by whoever created it and released with its _free function, which accepts NULL; a model after
-//    the engines, optimizers and gradients made from it. No other argument is NULL unless that is said.
+//  * Every function that can fail returns a gyre_status; when it is not GYRE_OK, gyre_message() says why. No C++
+//    exception crosses this boundary.
+//  * A handle is owned by whoever created it and released with its _free function, which accepts NULL. Engines and
+//    optimizers keep their model, models their group; gradients go before their model. No other argument is NULL
+//    unless that is said.
 //  * Arrays are dense, caller-owned, as long as the caller says, and only read or written during the call.
 //  * Structs of numbers are C++'s own and, field by field, Go's (torch/layout.go): neither side converts them.
 //  * Rows of a batch are packed: sequence s owns positions offsets[s] .. offsets[s+1]-1. Everything that has one value
@@ -26,7 +27,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 8
+#define GYRE_ABI_VERSION 10
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -43,9 +44,8 @@ typedef enum {
   GYRE_DISCONNECTED = 7  // a process group cannot go on: a rank ended, was too slow, or was told to stop
 } gyre_status;
 
-typedef struct {
-  char message[GYRE_MESSAGE_SIZE];  // NUL-terminated
-} gyre_error;
+// Why the last function that failed on this thread did, at most GYRE_MESSAGE_SIZE - 1 bytes; until the next failure.
+const char* gyre_message(void);
 
 typedef enum { GYRE_F32 = 0, GYRE_F16 = 1, GYRE_BF16 = 2, GYRE_F64 = 3 } gyre_dtype;
 
@@ -62,14 +62,14 @@ typedef struct gyre_store gyre_store;
 int32_t gyre_abi_version(void);
 // "torch 2.13.0, f32 vector width 16, …": one line for doctor and run.json.
 void gyre_build_info(char* out, size_t size);
-gyre_status gyre_set_threads(int32_t threads, gyre_error* err);
+gyre_status gyre_set_threads(int32_t threads);
 int32_t gyre_threads(void);
 // Peak resident set of this process in bytes.
 int64_t gyre_peak_rss(void);
 // "NVIDIA H200 (139 GiB), …", or "none: " and what to do about it.
 void gyre_cuda_info(char* out, size_t size);
 // Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
-gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err);
+gyre_status gyre_measure(double* bandwidth, double* gemm_flops);
 
 // A variant of the kernels for one instruction set.
 typedef struct {
@@ -79,7 +79,7 @@ typedef struct {
   double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches, measured where it runs
 } gyre_isa;
 // Variant i, in ascending order of preference; GYRE_NOT_FOUND past the last. -1: the one in use, not measured.
-gyre_status gyre_describe_isa(int32_t i, gyre_isa* out, gyre_error* err);
+gyre_status gyre_describe_isa(int32_t i, gyre_isa* out);
 
 // ---- tensors ---------------------------------------------------------------------------------------------------
 
@@ -90,11 +90,11 @@ typedef struct {
 } gyre_tensor_info_t;
 
 void gyre_tensor_free(gyre_tensor tensor);
-gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_error* err);
-// strides (in elements): NULL for dense row-major data.
+gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out);
+// The data is dense and row-major.
 gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape,
-                                const int64_t* strides, const void* data, size_t nbytes, gyre_error* err);
-gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes, gyre_error* err);
+                                const void* data, size_t nbytes);
+gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes);
 
 // ---- model -----------------------------------------------------------------------------------------------------
 
@@ -107,6 +107,30 @@ typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one
 // all else are f32 (csrc/kernels/precision.h).
 typedef enum { GYRE_COMPUTE_AUTO = 0, GYRE_COMPUTE_F32 = 1, GYRE_COMPUTE_BF16 = 2 } gyre_compute;
 
+// The modules that a low-rank adapter (LoRA, Hu et al. 2022) may stand beside, by their Hugging Face names. Bits.
+typedef enum {
+  GYRE_LORA_Q = 1,
+  GYRE_LORA_K = 2,
+  GYRE_LORA_V = 4,
+  GYRE_LORA_O = 8,
+  GYRE_LORA_GATE = 16,
+  GYRE_LORA_UP = 32,
+  GYRE_LORA_DOWN = 64,
+  GYRE_LORA_EMBED = 128,
+  GYRE_LORA_HEAD = 256,
+  GYRE_LORA_ALL = 511
+} gyre_lora_target;
+
+// y += scale · (x Aᵀ) Bᵀ beside each target, A [rank, in] and B [out, rank] in f32, products in the model's type.
+typedef struct gyre_lora {
+  int32_t rank GYRE_DEFAULT(0);  // 0: no adapter
+  uint32_t targets GYRE_DEFAULT(0);
+  double scale GYRE_DEFAULT(0);
+#ifdef __cplusplus
+  bool operator==(const gyre_lora&) const = default;
+#endif
+} gyre_lora;
+
 typedef struct gyre_model_config {
   int32_t family, head;
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions;
@@ -115,6 +139,7 @@ typedef struct gyre_model_config {
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   int64_t rope_original_max_positions;
   bool qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
+  gyre_lora lora;  // of gyre_model_adapt: the parameters are the adapter's
   // What computes. "" or "cpu": Gyre's kernels. "cuda", "cuda:1": tensor operations on that GPU. "aten": the same
   // operations on the CPU, to check them, and the kernels against them.
   char device[GYRE_DEVICE_SIZE];
@@ -122,6 +147,9 @@ typedef struct gyre_model_config {
   // For sampling and scoring alone: the model frees its f32 parameters as they are filled (gyre_model_freeze), so that
   // memory holds only what inference reads. Backends other than the kernels keep them, but refuse training as well.
   bool frozen;
+  // Of a frozen model: the matrices of its blocks are codes of int8, symmetric per output channel, which products
+  // multiply as the numbers that they stand for. Only the kernels do that, in one process.
+  bool int8;
 #ifdef __cplusplus
   bool operator==(const gyre_model_config&) const = default;
 #endif
@@ -131,30 +159,33 @@ typedef struct gyre_model_config {
 typedef enum { GYRE_SHARD_NONE = 0, GYRE_SHARD_OPTIMIZER = 1, GYRE_SHARD_FULL = 2 } gyre_shard;
 
 typedef struct {
-  gyre_group* group;      // must outlive the model; NULL: one process
-  int32_t shard;          // gyre_shard
-  int32_t replicas;       // copies of the model, each sharded over size / replicas neighbours
-  int32_t prefetch;       // blocks under way while one computes
-  bool bfloat16;          // between ranks; otherwise float32
-  bool deterministic;     // sums of gradients by lanes, the same bits for every number of ranks that divides them
-  int32_t lanes;          // of all ranks together, when deterministic
+  gyre_group* group;   // NULL: one process
+  int32_t shard;       // gyre_shard
+  int32_t replicas;    // copies of the model, each sharded over size / replicas neighbours
+  int32_t prefetch;    // blocks under way while one computes
+  bool bfloat16;       // between ranks; otherwise float32
+  bool deterministic;  // sums of gradients by lanes, the same bits for every number of ranks that divides them
+  int32_t lanes;       // of all ranks together, when deterministic
 } gyre_sharding;
 
 // All parameters are f32 and zero until filled through gyre_model_parameter + gyre_tensor_copy_in + gyre_model_touch.
 // sharding: NULL for a model of one process. Otherwise all ranks of the group call it with the same arguments.
-gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
-                           gyre_error* err);
+gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out);
+// A low-rank adapter beside a base, as a model of its own: its parameters are A and B of every target (and with a value
+// head that head's), all zero, and every function of models, gradients, optimizers and engines is of them alone. The
+// base is shared and never changes; it may be frozen.
+gyre_status gyre_model_adapt(gyre_model* base, const gyre_lora* lora, int32_t head, const gyre_sharding* sharding,
+                             gyre_model** out);
 void gyre_model_free(gyre_model* model);
 int32_t gyre_model_parameter_count(const gyre_model* model);
 // Parameter i: its Hugging Face name and a tensor that aliases the model's storage (free the handle, the storage
 // stays).
-gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out,
-                                 gyre_error* err);
-gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
+gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out);
+gyre_status gyre_model_touch(gyre_model* model);
 // Of a frozen model, in place of gyre_model_touch: the first `filled` parameters have their values.
-gyre_status gyre_model_freeze(gyre_model* model, int32_t filled, gyre_error* err);
-gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err);
-gyre_status gyre_model_set_recompute(gyre_model* model, bool on, gyre_error* err);
+gyre_status gyre_model_freeze(gyre_model* model, int32_t filled);
+gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size);
+gyre_status gyre_model_set_recompute(gyre_model* model, bool on);
 
 // Whole sequences from position 0. What several of them begin with is computed once, which changes no bit of a token's
 // results.
@@ -167,10 +198,10 @@ typedef struct {
 
 // Token-aligned, 0 where the mask is 0. entropies may be NULL.
 gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
-                             float* entropies, gyre_error* err);
-gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values, gyre_error* err);
+                             float* entropies);
+gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values);
 // Of every position of one sequence, [len x vocab] row-major; for tests.
-gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err);
+gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits);
 
 // Floating-point operations (a multiply-add counts two), and the bytes that had to be read at least.
 typedef struct gyre_work {
@@ -182,30 +213,39 @@ void gyre_model_work(const gyre_model* model, gyre_work* out);
 // One buffer shaped like the model's parameters. Backward passes ADD into it.
 
 // own: what is added is this rank's alone, until gyre_gradients_add to another buffer.
-gyre_status gyre_gradients_new(const gyre_model* model, bool own, gyre_gradients** out, gyre_error* err);
+gyre_status gyre_gradients_new(const gyre_model* model, bool own, gyre_gradients** out);
 void gyre_gradients_free(gyre_gradients* g);
-gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err);
-gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale, gyre_error* err);
+gyre_status gyre_gradients_zero(gyre_gradients* g);
+gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale);
 // per_parameter may be NULL or holds one value per gyre_model_parameter index.
-gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter,
-                               gyre_error* err);
+gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter);
 // The same of all pairs a <= b of n buffers, row by row of the upper triangle, reading each buffer once:
 // out[pair * gyre_model_parameter_count + i].
-gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_t n, double* out, gyre_error* err);
-gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, float* out, gyre_error* err);
+gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_t n, double* out);
+gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, float* out);
 
 // ---- losses ----------------------------------------------------------------------------------------------------
 
 // A policy loss of csrc/train/losses: its name, and its constants up to the first without a name, each with its legal
-// interval ("[0,1]", "[0,)") and the value that it has where none is given.
+// interval ("[0,1]", "[0,)") or names, which count from 0 ("tv,kl"), and the value that it has where none is given.
 #define GYRE_LOSS_CONSTANTS 8
 typedef struct {
   const char *name, *range;
   double value;
 } gyre_loss_constant;
+// What a loss reads of a token that only the whole mini-batch tells, and that the caller therefore computes: nothing;
+// the mean of log-prob - old log-prob over the tokens of its episode; whether it is among the tokens that Clip-Cov,
+// KL-Cov choose by the covariance of log-prob and advantage.
+typedef enum {
+  GYRE_OVER_BATCH_NONE = 0,
+  GYRE_OVER_BATCH_MEAN_LOG_RATIO = 1,
+  GYRE_OVER_BATCH_CLIP_COV = 2,
+  GYRE_OVER_BATCH_KL_COV = 3
+} gyre_over_batch;
 typedef struct {
   const char* name;
-  bool compares;  // reads advantages and old log-probs; the KL term is off where it does not
+  bool compares GYRE_DEFAULT(false);  // reads advantages and old log-probs; if not, the KL term is off
+  int32_t over_batch GYRE_DEFAULT(GYRE_OVER_BATCH_NONE);
   gyre_loss_constant constants[GYRE_LOSS_CONSTANTS];
 } gyre_loss;
 // Loss i; without a name past the last.
@@ -229,16 +269,19 @@ typedef struct {
   gyre_task_loss task;
   double temperature;
   double entropy_coef;
-  int32_t kl;                   // which estimator, as a loss term
-  bool kl_straight_through;     // value of the estimator, gradient of k2 (verl's "+" suffix)
+  int32_t kl;                // which estimator, as a loss term
+  bool kl_straight_through;  // value of the estimator, gradient of k2 (verl's "+" suffix)
   double kl_coef;
 } gyre_policy_loss;
 
 typedef struct {
-  const float* old_logprobs;  // token-aligned
-  const float* advantages;    // token-aligned, of task terms that bring none of their own
-  const float* ref_logprobs;  // token-aligned, NULL when kl is GYRE_KL_NONE
-  const float* weights;       // token-aligned, of terms that bring none of their own
+  const float* old_logprobs;                   // token-aligned
+  const float* behaviour GYRE_DEFAULT(NULL);   // token-aligned, of the policy that drew the tokens; NULL: old
+  const float* over_batch GYRE_DEFAULT(NULL);  // token-aligned gyre_loss::over_batch; NULL where the loss has none
+  const float* importance GYRE_DEFAULT(NULL);  // token-aligned, weighs the task term alone; NULL: 1
+  const float* advantages;                     // token-aligned, of task terms that bring none of their own
+  const float* ref_logprobs;                   // token-aligned, NULL when kl is GYRE_KL_NONE
+  const float* weights;                        // token-aligned, of terms that bring none of their own
 } gyre_policy_inputs;
 
 typedef struct {
@@ -268,7 +311,7 @@ typedef struct {
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
                                  const gyre_policy_loss* loss, const gyre_term* terms, int32_t num_terms,
                                  float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
-                                 gyre_term_stats* term_stats, gyre_error* err);
+                                 gyre_term_stats* term_stats);
 
 typedef struct {
   double tokens, loss;  // Σ weight·½·max(...)
@@ -279,21 +322,21 @@ typedef struct {
 // clip <= 0: off, and old_values may be NULL, as values_out may.
 gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
                                 const float* old_values, const float* weights, double clip, gyre_gradients* gradients,
-                                float* values_out, gyre_value_stats* stats, gyre_error* err);
+                                float* values_out, gyre_value_stats* stats);
 
 // ---- optimizer -------------------------------------------------------------------------------------------------
 
 typedef struct {
   double beta1, beta2, eps, weight_decay;  // decoupled weight decay on every parameter, as torch.optim.AdamW
+  double b_rate;                           // learning rate of an adapter's B relative to that of A; 0: the same
 } gyre_adamw_config;
 
-gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out,
-                               gyre_error* err);
+gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out);
 void gyre_optimizer_free(gyre_optimizer* opt);
 gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
-                                double* grad_norm, bool* applied, gyre_error* err);
+                                double* grad_norm, bool* applied);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
-gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err);
+gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps);
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
@@ -325,6 +368,7 @@ typedef struct {
   const char* const* stop_strings;  // bytes; need a vocabulary (gyre_engine_set_vocabulary)
   const int64_t* stop_string_lens;
   int64_t num_stop_strings;
+  const gyre_model* policy;  // NULL: the engine's model. Its base, or an adapter beside that
 } gyre_request;
 
 typedef struct {
@@ -349,28 +393,27 @@ typedef struct {
   int64_t kv_bytes;
 } gyre_engine_stats_t;
 
-gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err);
+gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out);
 void gyre_engine_free(gyre_engine* engine);
 // bytes of token i are data[offsets[i] .. offsets[i+1])
-gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count,
-                                       gyre_error* err);
-gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request, gyre_error* err);
+gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count);
+gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request);
 // *unfinished: requests still waiting or running afterwards.
-gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err);
+gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished);
 // Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call
 // (finish is then GYRE_FINISH_NONE): at most max_outputs, and only as many as fit in max_tokens; *count says how many.
 gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
                              int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
-                             int64_t* count, gyre_error* err);
-gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
-gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
+                             int64_t* count);
+gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id);
+gyre_status gyre_engine_sleep(gyre_engine* engine);
 void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);
 // After gyre_model_tensor_parallel: waits for the first rank's engine to make a step and computes this rank's shard of
 // it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in
 // a step cannot be followed further: the group is to be aborted.
-gyre_status gyre_engine_follow(gyre_engine* engine, bool* more, gyre_error* err);
+gyre_status gyre_engine_follow(gyre_engine* engine, bool* more);
 // Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not tensor parallel.
-gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
+gyre_status gyre_engine_dismiss(gyre_engine* engine);
 
 // ---- models over ranks -----------------------------------------------------------------------------------------
 // Functions marked COLLECTIVE are called by all ranks, in the same order. With GYRE_SHARD_FULL that is everything that
@@ -381,19 +424,17 @@ gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
 
 // COLLECTIVE. Makes an engine's copy of the weights, block by block: with GYRE_SHARD_FULL before the first step of any
 // engine after an update or gyre_engine_sleep. Does nothing in the other modes.
-gyre_status gyre_model_gather(gyre_model* model, gyre_error* err);
-// COLLECTIVE over the group, which must outlive the model: engines made from here on sample with all of its ranks
+gyre_status gyre_model_gather(gyre_model* model);
+// COLLECTIVE over the group: engines made from here on sample with all of its ranks
 // together, each of which has some heads, columns and rows of the vocabulary of the packed weights, and the keys and
 // values of its heads. Tokens and log-probs are those of one rank, bit for bit on the CPU's kernels. Requests go to the
 // engine of the group's first rank; the others call gyre_engine_follow. A group of one changes nothing.
-gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group, gyre_error* err);
-// Whether gyre_model_tensor_parallel would divide a model of this configuration over so many ranks: GYRE_INVALID_ARGUMENT says
-// which numbers it can be divided over.
-gyre_status gyre_check_tensor_parallel(const gyre_model_config* config, int32_t ranks, gyre_error* err);
-// The lanes of this rank: *count of them from *first on.
-void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count);
+gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group);
+// Whether gyre_model_tensor_parallel would divide a model of this configuration over so many ranks:
+// GYRE_INVALID_ARGUMENT says which numbers it can be divided over.
+gyre_status gyre_check_tensor_parallel(const gyre_model_config* config, int32_t ranks);
 // Passes that follow belong to this lane, one of this rank's, in rising order until the buffer is zeroed or read.
-gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane, gyre_error* err);
+gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane);
 
 // What this rank holds of a parameter: entries first and on, as a flat tensor that aliases the storage; and which of
 // the parameter's entries it writes to a checkpoint: each is written by one rank. One process holds and writes all.
@@ -401,12 +442,11 @@ typedef struct {
   int64_t first;
   int64_t own_first, own_count;
 } gyre_held;
-gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor, gyre_error* err);
-gyre_status gyre_gradients_held(const gyre_gradients* g, int32_t i, gyre_held* out, gyre_tensor* tensor,
-                                gyre_error* err);
+gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor);
+gyre_status gyre_gradients_held(const gyre_gradients* g, int32_t i, gyre_held* out, gyre_tensor* tensor);
 // which: 0 = first moment, 1 = second moment.
 gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_held* out,
-                                gyre_tensor* tensor, gyre_error* err);
+                                gyre_tensor* tensor);
 
 // ---- process group ---------------------------------------------------------------------------------------------
 // The ranks of a run. These functions may be called from any thread, one collective at a time, and may block for the
@@ -415,17 +455,16 @@ gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_
 // A table of keys and values that all ranks reach: c10d's FileStore in a file, for the ranks of one machine, or its
 // TCPStore. A listening socket makes this process the server of its port, and is the store's from then on; -1: another
 // process serves. A client waits for the server, at most so many seconds. From any thread.
-gyre_status gyre_store_open_file(const char* path, gyre_store** out, gyre_error* err);
-gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out,
-                                gyre_error* err);
+gyre_status gyre_store_open_file(const char* path, gyre_store** out);
+gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out);
 // Groups that were made with the store may outlive it.
 void gyre_store_free(gyre_store* store);
-gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size, gyre_error* err);
+gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size);
 // Does not wait: *data is NULL where there is no such key.
-gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size, gyre_error* err);
+gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size);
 // Sets a key that nobody has set; *held: the value that it has then.
 gyre_status gyre_store_claim(gyre_store* store, const char* key, const void* data, int64_t size, void** held,
-                             int64_t* held_size, gyre_error* err);
+                             int64_t* held_size);
 // Frees what a function below or above has handed over.
 void gyre_bytes_free(void* data);
 
@@ -439,14 +478,13 @@ typedef struct {
   int32_t first;        // what messages call rank 0 of this group: its rank in the run
 } gyre_group_config;
 
-gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gyre_error* err);
-// Models that were made with the group must be gone.
+gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out);
+// Ranks that still wait for this one fail, once the models made with the group are gone too.
 void gyre_group_free(gyre_group* group);
 // Makes whatever waits here, and everything after it, fail with the reason. Other ranks are not told.
 void gyre_group_abort(gyre_group* group, const char* reason);
 // *data: what each rank gave, one after the other; sizes has one entry per rank.
-gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t size, int64_t* sizes, void** data,
-                                  gyre_error* err);
+gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t size, int64_t* sizes, void** data);
 
 // What has been sent so far, by kind.
 typedef enum {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -17,8 +17,8 @@ import (
 // it. Errors name the option, the file and the row, counted from 1.
 func ReadRows[Row, Thing any](option, path string, own fs.FS, name string,
 	take func(Row) (Thing, error)) ([]Thing, error) {
-	key := [3]any{path, name, reflect.TypeFor[Thing]()}
-	return Shared(key, []string{path}, func() ([]Thing, error) {
+	key := [3]any{FileKey(path), name, reflect.TypeFor[Thing]()}
+	return Shared(key, func() ([]Thing, error) {
 		table, err := dataset.ReadOr(path, own, name)
 		if err != nil {
 			return nil, fmt.Errorf("option %s: %w", option, err)
@@ -48,40 +48,32 @@ func decodeRow[Row any](columns dataset.Columns) (row Row, err error) {
 	return row, err
 }
 
-// shared is what environments of the whole process share, under mu.
+// shared is what environments of the whole process share, by key, under mu.
 var shared = struct {
 	mu    sync.Mutex
-	known map[any]sharedValue
-}{known: map[any]sharedValue{}}
+	known map[any]any
+}{known: map[any]any{}}
 
-type sharedValue struct {
-	state string // of the files, when they were read
-	value any
+// FileKey is a key of Shared for the file of that name: a relative one is another file in another working directory. ""
+// stays "".
+func FileKey(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil && path != "" {
+		return absolute
+	}
+	return path
 }
 
-// Shared gives what build makes of the files at paths (empty ones are no files). Environments that ask with the same
-// key share it, so nobody may change it; keys have a type or a text of their own in each package. When a file has
-// changed it is built again. It may be used by many goroutines, but not by build.
-func Shared[Key comparable, Value any](key Key, paths []string, build func() (Value, error)) (Value, error) {
-	var state strings.Builder
-	for _, path := range paths {
-		if path == "" {
-			continue
-		}
-		if info, err := os.Stat(path); err == nil { // else build says what is wrong
-			fmt.Fprintln(&state, info.ModTime().UnixNano(), info.Size())
-		}
-	}
+// Shared gives what build makes, once for all environments that ask with the same key. Nobody may change it. Keys have
+// a type or a text of their own in each package. It may be used by many goroutines, but not by build.
+func Shared[Key comparable, Value any](key Key, build func() (Value, error)) (Value, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if known, ok := shared.known[key]; ok && known.state == state.String() {
-		if value, is := known.value.(Value); is {
-			return value, nil
-		}
+	if value, ok := shared.known[key].(Value); ok {
+		return value, nil
 	}
 	value, err := build()
 	if err == nil {
-		shared.known[key] = sharedValue{state.String(), value}
+		shared.known[key] = value
 	}
 	return value, err
 }

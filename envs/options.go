@@ -17,20 +17,19 @@ type Option struct {
 	Default any
 }
 
-// Options lists the fields of an options struct in order. A field is an option if it has an `option:"name,alias…"` tag;
+// Options lists the fields of an options struct, and of structs that it embeds, in order. A field is an option if it has an `option:"name,alias…"` tag;
 // its `doc:"…"` tag is the help text, to which the values of a `oneof:"a,b"` tag are added, and its value the default.
 // Kinds: bool, int, float64, string, []string, [2]int.
 func Options(options any) []Option {
 	v := reflect.Indirect(reflect.ValueOf(options))
 	var list []Option
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
+	for _, f := range reflect.VisibleFields(v.Type()) {
 		if tag, ok := f.Tag.Lookup("option"); ok {
 			names, doc := strings.Split(tag, ","), f.Tag.Get("doc")
 			if values := f.Tag.Get("oneof"); values != "" {
 				doc += " (" + strings.ReplaceAll(values, ",", ", ") + ")"
 			}
-			list = append(list, Option{names[0], names[1:], doc, v.Field(i).Interface()})
+			list = append(list, Option{names[0], names[1:], doc, v.FieldByIndex(f.Index).Interface()})
 		}
 	}
 	return list

@@ -2,6 +2,8 @@ package envs_test
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"gyre/envs"
@@ -34,11 +36,12 @@ func (d *dance) Step(_ context.Context, action string) (envs.Result, error) {
 	if i < 0 {
 		return envs.Result{}, err // no move of the game: nothing changes
 	}
-	if moves[i] == d.calls[d.Steps-1] {
+	hit := moves[i] == d.calls[d.Steps-1]
+	if hit {
 		d.right++
 	}
 	r := envs.Result{Valid: true, Effective: true, Done: d.Steps == 6, Success: d.right == 6}
-	r.Reward = envs.Indicator(r.Success)
+	r.Reward = envs.Indicator(hit) / 6 // as in the run that learns; envs.Indicator(r.Success): at the end only
 	return d.End(r)
 }
 
@@ -62,5 +65,25 @@ func TestTheQuickstartsEnvironment(t *testing.T) {
 	}
 	if text := env.Observe().Text; text != "end" {
 		t.Error(text)
+	}
+}
+
+// shownCode is what stands in a source file from the line that begins with from to the one that begins with until. A
+// page has to show it as it is.
+func shownCode(t *testing.T, page, source, from, until string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(file), "\n"+from)
+	code, _, ended := strings.Cut(code, "\n"+until)
+	code = strings.TrimSpace(from + code)
+	if !ended || !strings.Contains(string(text), code) {
+		t.Errorf("%s shows another environment than envs/%s", page, source)
 	}
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs Gyre, or packs it for machines that have neither Go nor a compiler. `make install` and `make dist` build first and run this.
 
-    scripts/dist.py install PREFIX    PREFIX/bin/gyre, PREFIX/lib/gyre/*.so, PREFIX/share/gyre/{configs,scripts,licences,sbom.spdx.json}
+    scripts/dist.py install PREFIX    PREFIX/bin/gyre, PREFIX/lib/gyre/*.so, PREFIX/share/gyre/{README.md,configs,docs,licences,scripts,sbom.spdx.json}
     scripts/dist.py dist              dist/gyre-VERSION-linux-x86_64.tar.gz, a wheel of the same, SHA256SUMS
     scripts/dist.py version           the version: a tag, or what CHANGELOG.md names next with the commit's count and id
 
@@ -73,6 +73,9 @@ def stage(prefix):
     shared = prefix / "share" / "gyre"
     shutil.rmtree(shared / "configs", ignore_errors=True)
     shutil.copytree(ROOT / "configs", shared / "configs", ignore=shutil.ignore_patterns("*.go"))
+    shutil.rmtree(shared / "docs", ignore_errors=True)
+    shutil.copytree(ROOT / "docs", shared / "docs", ignore=shutil.ignore_patterns("*.go", "LOG.md"))
+    shutil.copy2(ROOT / "README.md", shared / "README.md")
     (shared / "scripts").mkdir(exist_ok=True)
     for pattern in ("remote_*.py", "*_sink.py", "reward_command.py"):  # programs that a configuration starts
         for script in ROOT.glob(f"scripts/{pattern}"):

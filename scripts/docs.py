@@ -13,9 +13,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
 # Pages in the order of a reader's first days. A page that is not listed comes last.
-ORDER = ["index", "demo", "quickstart", "training", "stuck", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
-         "signal", "gradient-analysis", "reward-components", "studies", "from-ragen", "commands", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
-         "benchmarks", "architecture", "architecture-backend", "mutants", "LOG"]
+ORDER = ["index", "quickstart", "demo", "signal", "stuck", "training", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
+         "gradient-analysis", "reward-components", "studies", "from-ragen", "commands", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
+         "benchmarks", "architecture", "architecture-backend", "LOG"]
 
 
 def pages():
@@ -100,7 +100,7 @@ theme:
   palette:
     - {{media: "(prefers-color-scheme: light)", scheme: default, toggle: {{icon: material/weather-night, name: dark}}}}
     - {{media: "(prefers-color-scheme: dark)", scheme: slate, toggle: {{icon: material/weather-sunny, name: light}}}}
-plugins: [search, offline]
+plugins: [search]
 markdown_extensions: [tables, toc: {{permalink: true}}, pymdownx.superfences]
 nav:
 {navigation}
@@ -114,7 +114,7 @@ nav:
         first = re.search(r"^(?!#|!|<|\||    |```)(\S.+?)(?:\.\s|\.$|:$|\n\n)", text, re.M | re.S)
         listed.append(f"- [{titles[name]}]({name}.md): {' '.join(first[1].split()) if first else ''}")
     (site / "llms.txt").write_text("# Gyre\n\n> Trains language-model agents with reinforcement learning and shows why the training moves.\n\n## Pages\n\n" + "\n".join(listed) + "\n")
-    print(f"{site}/index.html")
+    print(f"{site}: read it with python3 -m http.server -d {site} (browsers do not search in files)")
 
 
 def blocks(page, folder):

@@ -3,7 +3,7 @@
 #
 #   scripts/figures.sh demo          demo-training.png, demo-gradients.png: make demo (kernels: GYRE_ISA=avx2)
 #   scripts/figures.sh quickstart    quickstart.png: the page that compares the two runs of docs/quickstart.md
-#   scripts/figures.sh components    components-demo.png: configs/components_demo.toml
+#   scripts/figures.sh components    components-demo.png: configs/components_demo.toml (kernels: GYRE_ISA=avx2)
 #   scripts/figures.sh smollm2       smollm2-training.png: configs/sokoban_smollm2.toml (about 25 minutes)
 #   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
 set -euo pipefail
@@ -34,17 +34,18 @@ quickstart() {
   sed -i 's|reward = float(success)|reward = hit / 6|' dance.py
   made runs/dance-partial/metrics.jsonl train dance.toml run.name=dance-partial
   gyre report runs/dance runs/dance-partial -o dance.html
-  screenshot dance.html "$PWD/$images/quickstart.png" 1100 870
+  screenshot dance.html "$PWD/$images/quickstart.png" 1280 1150
   rm dance.html dance.py dance.toml
 }
 
-components() {
+components() ( # in a shell of its own, with the kernels of the documented numbers
+  export GYRE_ISA=avx2
   made models/components-demo model init models/components-demo --family qwen2 --std 0.12 --kv-heads 4 --vocab 259
   made runs/components-sft sft configs/components_demo.toml run.name=components-sft run.validate_every=0 \
     envs.0.options.careless=0.5
   made runs/components-demo train configs/components_demo.toml model.path=runs/components-sft/global_step_1/actor
   gyre components cosines runs/components-demo --figure $images/components-demo.png
-}
+)
 
 smollm2() {
   bash scripts/get-smollm2.sh

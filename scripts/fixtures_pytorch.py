@@ -3,9 +3,10 @@
 
     python scripts/fixtures_pytorch.py orchestrate/loop/trainer/testdata/pytorch
 
-Needs torch, transformers and safetensors. Each case replays the same episodes for ten steps with a plain PyTorch training loop:
+Needs torch, transformers, peft and safetensors. Each case replays the same episodes for ten steps with a plain PyTorch training loop:
 log-probs by transformers' own forward pass, losses written out below, torch.optim.AdamW, clip_grad_norm_. `gyre train --replay` has to
-arrive at the same losses, gradient norms and weights.
+arrive at the same losses, gradient norms and weights. The cases in lora/ train PEFT's adapters, which begin where
+adapter_model.safetensors says, and hold the gradients of the first log-probs' sum too.
 """
 import json
 import os
@@ -13,6 +14,7 @@ import random
 import sys
 
 import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, LlamaForTokenClassification, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3Config, Qwen3ForCausalLM)
@@ -155,11 +157,35 @@ def gae(rows, vals, gamma, lam):
 
 
 def adam(model, lr):
-    return torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 
 
-def run(name, kind, rows, c, reference=None, critic=None):
-    model = make(kind, 1)
+def adapt(kind, **options):
+    """PEFT's adapters beside a model; B is random instead of zero, so that errors in it show."""
+    torch.manual_seed(2)
+    model = get_peft_model(make(kind, 1), LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path=kind, **options))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_B" in name or "lora_embedding_A" in name:
+                p.normal_(0, 0.1)
+    return model
+
+
+def adapters(model):
+    """The adapters' tensors by the names of PEFT's files, without the embeddings that PEFT saves beside."""
+    return {n: t.detach().clone() for n, t in get_peft_model_state_dict(model, save_embedding_layers=False).items()}
+
+
+def run(name, kind, rows, c, reference=None, critic=None, lora=None):
+    model = adapt(kind, **lora) if lora else make(kind, 1)
+    folder = os.path.join(out, "lora" if lora else "expected")
+    os.makedirs(folder, exist_ok=True)
+    if lora:
+        model.save_pretrained(os.path.join(folder, name), save_embedding_layers=False)
+        os.remove(os.path.join(folder, name, "README.md"))
+        scored = [logprobs(model, r["ids"], 1.0)[0] for r in rows[:4]]
+        (-torch.cat(scored).sum()).backward()
+        grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     opt = adam(model, c["lr"])
     copt = adam(critic, c["critic_lr"]) if critic else None
     masks = [torch.tensor(r["mask"], dtype=torch.float) for r in rows]
@@ -203,10 +229,12 @@ def run(name, kind, rows, c, reference=None, critic=None):
             for k, v in parts.items():
                 entry.setdefault(k, []).append(v.item())
         log.append(entry)
-    folder = os.path.join(out, "expected")
-    os.makedirs(folder, exist_ok=True)
-    json.dump({"case": name, "model": kind, "config": c, "steps": log}, open(os.path.join(folder, name + ".json"), "w"))
-    save_file({n: p.detach().clone() for n, p in model.named_parameters()}, os.path.join(folder, name + ".safetensors"))
+    end, expected = adapters(model) if lora else {n: p.detach().clone() for n, p in model.named_parameters()}, {}
+    if lora:
+        end.update({"grad." + n.replace(".default", ""): g for n, g in grads.items()})
+        expected = {"ids": [r["ids"] for r in rows[:4]], "logprobs": [x.tolist() for x in scored]}
+    json.dump({"case": name, "model": kind, "config": c, "steps": log, **expected}, open(os.path.join(folder, name + ".json"), "w"))
+    save_file(end, os.path.join(folder, name + ".safetensors"))
 
 
 rng = random.Random(7)
@@ -252,3 +280,19 @@ run("grpo_qwen2", "qwen2", rows, {**base, "temperature": 0.7, "mode": "seq-mean-
 run("grpo_qwen3", "qwen3", rows, base)
 run("grpo_llama3", "llama3", rows, base)
 run("ppo", "llama", rows, {**base, "gamma": 0.99, "lam": 0.95, "mini_batch": 8}, critic=critic)
+
+ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+run("llama", "llama", rows, base, lora=dict(r=4, lora_alpha=8, target_modules=ALL))
+run("qwen2", "qwen2", rows, {**base, "mode": "seq-mean-token-sum"},
+    lora=dict(r=3, lora_alpha=2, use_rslora=True, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]))
+run("heads", "qwen2", rows, base, lora=dict(r=3, lora_alpha=6, target_modules=["v_proj", "embed_tokens", "lm_head"]))
+run("qwen3", "qwen3", rows, base, lora=dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"]))
+
+# Adapters that only a merge takes: not of every layer, of several ranks, and of one side of a tied head
+model = adapt("llama", r=4, lora_alpha=6, target_modules=["q_proj", "gate_proj", "embed_tokens"], rank_pattern={"gate_proj": 2},
+              exclude_modules=r".*layers\.1\.self_attn.*")
+model.save_pretrained(os.path.join(out, "lora", "uneven"))
+os.remove(os.path.join(out, "lora", "uneven", "README.md"))
+with torch.no_grad():
+    json.dump({"model": "llama", "ids": [r["ids"] for r in rows[:4]], "logprobs": [logprobs(model, r["ids"], 1.0)[0].tolist() for r in rows[:4]]},
+              open(os.path.join(out, "lora", "uneven.json"), "w"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plans the commands of the experiments that docs/scale.md lists, each at its own model's size and on the GPUs that it names, and prints them as its table:
+# Plans the commands of the experiments, each at its own model's size and on the GPUs that it names, and prints them as a table:
 #
 #   bash scripts/plan_commands.sh [DEVICE]        (h100)
 #

@@ -71,15 +71,15 @@ func (b Batch) aligned(columns ...column) error {
 }
 
 // withBatch runs f with the open model and the C view of the batch.
-func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err failure) code) error {
+func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch) code) error {
 	// a rank without work, which joins the others' passes
 	idle := m != nil && m.sharded && len(b.IDs) == 0
 	if err := b.check(); err != nil && !idle {
 		return err
 	}
-	return m.with(func(h *C.gyre_model, err failure) code {
+	return m.with(func(h *C.gyre_model) code {
 		if idle {
-			return f(h, new(C.gyre_batch), err)
+			return f(h, new(C.gyre_batch))
 		}
 		var pin runtime.Pinner
 		defer pin.Unpin()
@@ -91,6 +91,6 @@ func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, 
 			offsets:       (*C.int64_t)(&b.Offsets[0]),
 			ids:           (*C.int32_t)(&b.IDs[0]),
 			mask:          (*C.uint8_t)(&b.Mask[0]),
-		}, err)
+		})
 	})
 }

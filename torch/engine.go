@@ -8,7 +8,6 @@ import "C"
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"unsafe"
@@ -47,6 +46,9 @@ type Request struct {
 	Sampling    Sampling
 	StopIDs     []int32
 	StopStrings []string // need [Engine.SetVocabulary]
+	// Policy is the base of the engine's model, or an adapter beside that base; nil: the engine's model. It may be closed
+	// before the request is finished.
+	Policy *Model
 }
 
 // Finish is the reason why a sequence ended.
@@ -60,17 +62,7 @@ const (
 )
 
 // String is the finish_reason of generation APIs: "stop", "length" or "abort".
-func (f Finish) String() string {
-	switch f {
-	case FinishStop:
-		return "stop"
-	case FinishLength:
-		return "length"
-	case FinishAbort:
-		return "abort"
-	}
-	return fmt.Sprintf("Finish(%d)", int(f))
-}
+func (f Finish) String() string { return finishNames.of("Finish", int(f)) }
 
 // Output is a finished request. Logprobs are those of the policy being trained (logits/temperature, whole vocabulary;
 // the bits of [Model.Score]), SamplingLogprobs those of the filtered distribution that was sampled (0 for greedy).
@@ -112,10 +104,10 @@ type EngineStats struct {
 // Engine generates by continuous batching over the model's own weights: an update of the model is in effect with the
 // next step. A request's tokens and log-probs do not depend on what else the engine is doing.
 type Engine struct {
+	handle[*C.gyre_engine]
 	model *Model
 
 	// Below: executor thread only.
-	handle  *C.gyre_engine // nil after Close
 	outputs []C.gyre_output
 	tokens  []int32
 	values  [2][]float32
@@ -126,39 +118,22 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	// Any single output fits in the poll buffers, so polling always makes progress.
 	capacity := max(config.MaxLength, 4096)
 	e := &Engine{model: m}
-	err := m.with(func(h *C.gyre_model, err failure) code {
-		status := C.gyre_engine_new(h, as[C.gyre_engine_config](&config), &e.handle, err)
-		if status == C.GYRE_OK {
-			m.retain()
-			e.outputs, e.tokens = make([]C.gyre_output, 64), make([]int32, capacity)
-			e.values = [2][]float32{make([]float32, capacity), make([]float32, capacity)}
-		}
-		return status
+	e.free = func(h *C.gyre_engine) { C.gyre_engine_free(h) }
+	err := m.with(func(h *C.gyre_model) code {
+		return C.gyre_engine_new(h, as[C.gyre_engine_config](&config), &e.c)
 	})
 	if err != nil {
 		return nil, err
 	}
+	e.outputs, e.tokens = make([]C.gyre_output, 64), make([]int32, capacity)
+	e.values = [2][]float32{make([]float32, capacity), make([]float32, capacity)}
 	return e, nil
 }
 
-// Close frees the engine; unfinished requests are lost. It may be called twice.
-func (e *Engine) Close() error {
-	execute(func() {
-		if e.handle == nil {
-			return
-		}
-		C.gyre_engine_free(e.handle)
-		e.handle = nil
-		e.model.release()
-	})
-	return nil
-}
-
-func (e *Engine) with(f func(h *C.gyre_engine, err failure) code) error {
-	return invoke(func(err failure) code {
-		need(e != nil && e.handle != nil)
+func (e *Engine) with(f func(h *C.gyre_engine) code) error {
+	return e.handle.with(func(h *C.gyre_engine) code {
 		e.model.open()
-		return f(e.handle, err)
+		return f(h)
 	})
 }
 
@@ -170,16 +145,16 @@ func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
 		data = append(data, token...)
 		offsets = append(offsets, int64(len(data)))
 	}
-	return e.with(func(h *C.gyre_engine, err failure) code {
+	return e.with(func(h *C.gyre_engine) code {
 		return C.gyre_engine_set_vocabulary(h, (*C.uint8_t)(unsafe.SliceData(data)), (*C.int64_t)(&offsets[0]),
-			C.int64_t(len(vocabulary)), err)
+			C.int64_t(len(vocabulary)))
 	})
 }
 
 // Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches
 // [ErrInvalidArgument].
 func (e *Engine) Submit(r Request) error {
-	return e.with(func(h *C.gyre_engine, err failure) code {
+	return e.with(func(h *C.gyre_engine) code {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		request := C.gyre_request{
@@ -199,7 +174,10 @@ func (e *Engine) Submit(r Request) error {
 			request.stop_strings, request.stop_string_lens, request.num_stop_strings = &strings[0], &lengths[0],
 				C.int64_t(n)
 		}
-		return C.gyre_engine_submit(h, &request, err)
+		if r.Policy != nil {
+			request.policy = r.Policy.open()
+		}
+		return C.gyre_engine_submit(h, &request)
 	})
 }
 
@@ -216,7 +194,7 @@ func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
 // [ErrNotFinite].
 func (e *Engine) Step() (unfinished int, err error) {
 	var n C.int64_t
-	err = e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_step(h, &n, err) })
+	err = e.with(func(h *C.gyre_engine) code { return C.gyre_engine_step(h, &n) })
 	return int(n), err
 }
 
@@ -255,12 +233,12 @@ func (e *Engine) Poll() ([]Output, error) {
 
 // take fills the engine's buffers until nothing comes and hands on copies of what they held.
 func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32, logprobs, sampling []float32)) error {
-	return e.with(func(h *C.gyre_engine, err failure) code {
+	return e.with(func(h *C.gyre_engine) code {
 		for {
 			var count C.int64_t
 			status := C.gyre_engine_poll(h, C.bool(unfinished), &e.outputs[0], C.int64_t(len(e.outputs)),
 				(*C.int32_t)(&e.tokens[0]),
-				floats(e.values[0]), floats(e.values[1]), C.int64_t(len(e.tokens)), &count, err)
+				floats(e.values[0]), floats(e.values[1]), C.int64_t(len(e.tokens)), &count)
 			if status != C.GYRE_OK || count == 0 {
 				return status
 			}
@@ -276,13 +254,13 @@ func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32
 // Abort ends an unfinished request; its output so far is polled. An unknown id gives an error that matches
 // [ErrNotFound].
 func (e *Engine) Abort(id uint64) error {
-	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_abort(h, C.uint64_t(id), err) })
+	return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_abort(h, C.uint64_t(id)) })
 }
 
 // Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the
 // memory. The prefix cache is emptied, unfinished requests are computed again.
 func (e *Engine) Sleep() error {
-	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_sleep(h, err) })
+	return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_sleep(h) })
 }
 
 // TensorParallel samples with the other ranks of [Model.TensorParallel], all of which call it: on the first of them run
@@ -302,13 +280,13 @@ func (e *Engine) TensorParallel(ctx context.Context, run func() error) error {
 			group.Abort(err.Error())
 			return err
 		}
-		return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_dismiss(h, err) })
+		return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_dismiss(h) })
 	}
 	for more := C.bool(true); more; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_follow(h, &more, err) })
+		err := e.with(func(h *C.gyre_engine) code { return C.gyre_engine_follow(h, &more) })
 		if err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
@@ -325,7 +303,7 @@ func (e *Engine) Follows() (follows bool) {
 // Stats reports the engine's state.
 func (e *Engine) Stats() (EngineStats, error) {
 	var s EngineStats
-	err := e.with(func(h *C.gyre_engine, err failure) code {
+	err := e.with(func(h *C.gyre_engine) code {
 		C.gyre_engine_stats(h, as[C.gyre_engine_stats_t](&s))
 		return C.GYRE_OK
 	})

@@ -5,7 +5,10 @@ package torch
 */
 import "C"
 
-import "errors"
+import (
+	"errors"
+	"runtime"
+)
 
 // Kinds of failures, for errors.Is.
 var (
@@ -37,17 +40,18 @@ func (e *Error) Error() string { return "torch: " + e.Message }
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// What a C call gives, and where it writes its message.
-type (
-	code    = C.gyre_status
-	failure = *C.gyre_error
-)
+// code is what a C call gives.
+type code = C.gyre_status
 
 // status runs a C call that may be made from any thread.
-func status(f func(err failure) code) error {
-	message := new(C.gyre_error)
-	if s := f(message); s != C.GYRE_OK {
-		return &Error{Kind: kinds[s], Message: C.GoString(&message.message[0])}
+func status(f func() code) error {
+	if err := load(); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // the message is the thread's
+	defer runtime.UnlockOSThread()
+	if s := f(); s != C.GYRE_OK {
+		return &Error{Kind: kinds[s], Message: C.GoString(C.gyre_message())}
 	}
 	return nil
 }

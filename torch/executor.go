@@ -1,16 +1,11 @@
 package torch
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/../csrc
-#cgo LDFLAGS: -L${SRCDIR}/../build -lgyre
-#cgo !gyre_installed LDFLAGS: -Wl,-rpath,${SRCDIR}/../build
-#cgo gyre_installed LDFLAGS: -Wl,-rpath,$ORIGIN/../lib/gyre
 #include "gyre.h"
 */
 import "C"
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 )
@@ -22,7 +17,6 @@ import (
 var executor struct {
 	start sync.Once
 	jobs  chan job
-	abi   error // set before the first job runs
 }
 
 type job struct {
@@ -35,7 +29,6 @@ type job struct {
 func execute(f func()) {
 	executor.start.Do(func() {
 		executor.jobs = make(chan job)
-		executor.abi = checkABI(int(C.gyre_abi_version()))
 		go serve(executor.jobs)
 	})
 	j := job{run: f, done: make(chan any, 1)}
@@ -55,24 +48,13 @@ func serve(jobs <-chan job) {
 	}
 }
 
-func checkABI(library int) error {
-	if library == C.GYRE_ABI_VERSION {
-		return nil
-	}
-	return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("libgyre has ABI version %d but this program was built for "+
-		"%d: rebuild csrc (cmake --build build), then the program", library, C.GYRE_ABI_VERSION)}
-}
-
 // refusal is what a call is given up with before it reaches C++; invoke returns it.
 type refusal struct{ error }
 
 // invoke runs one fallible C call on the executor thread and converts its status and message, or returns the refusal
 // that f panics with (need does, of a closed handle).
-func invoke(f func(err failure) code) (result error) {
+func invoke(f func() code) (result error) {
 	execute(func() {
-		if result = executor.abi; result != nil {
-			return
-		}
 		defer func() {
 			switch p := recover().(type) {
 			case nil:
@@ -92,4 +74,32 @@ func need(open bool) {
 	if !open {
 		panic(refusal{ErrClosed})
 	}
+}
+
+// handle is a C++ object that an object of this package owns. Only the executor thread touches it.
+type handle[H comparable] struct {
+	c    H // zero after Close
+	free func(H)
+}
+
+// open gives the C handle, or refuses the call.
+func (h *handle[H]) open() H {
+	var closed H
+	need(h.c != closed)
+	return h.c
+}
+
+func (h *handle[H]) with(f func(h H) code) error { return invoke(func() code { return f(h.open()) }) }
+
+// Close frees the object, or leaves it to the last of those that were made from it. It may be called twice; any other
+// use after it returns [ErrClosed].
+func (h *handle[H]) Close() error {
+	execute(func() {
+		var closed H
+		if h.c != closed {
+			h.free(h.c)
+			h.c = closed
+		}
+	})
+	return nil
 }

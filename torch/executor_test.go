@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +27,43 @@ func TestAnotherABIIsRefused(t *testing.T) {
 	err := checkABI(999)
 	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "rebuild") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestALibraryThatCannotBeLoaded(t *testing.T) {
+	for library, want := range map[string]string{
+		"libgyre-missing.so": "libgyre-missing.so",
+		"libc.so.6":          "undefined symbol: gyre_", // a library, but not this one
+	} {
+		err := open(library)
+		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "make lib") {
+			t.Errorf("%s: %v", library, err)
+		}
+	}
+}
+
+// The list of functions in library_linux.c is the header's.
+func TestEveryFunctionIsLoaded(t *testing.T) {
+	header, err := os.ReadFile("../csrc/gyre.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := os.ReadFile("library_linux.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^[a-z].*?\bgyre_(\w+)\(`).FindAllSubmatch(header, -1)
+	listed := regexp.MustCompile(`F\((\w+)\)`).FindAllSubmatch(loader, -1)
+	names := func(all [][][]byte) (s []string) {
+		for _, m := range all {
+			s = append(s, string(m[1]))
+		}
+		slices.Sort(s)
+		return s
+	}
+	if a, b := names(declared), names(listed); len(a) < 60 || !slices.Equal(a, b) {
+		t.Errorf("gyre.h declares %q\nlibrary_linux.c loads %q", a, b)
 	}
 }
 

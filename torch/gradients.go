@@ -12,7 +12,7 @@ import (
 
 // Gradients is one buffer shaped like a model's parameters. Backward passes add into it.
 type Gradients struct {
-	handle     *C.gyre_gradients // executor thread only; nil after Close
+	handle[*C.gyre_gradients]
 	parameters int
 }
 
@@ -26,10 +26,11 @@ func NewGradients(m *Model) (*Gradients, error) { return gradientsOf(m, false) }
 func NewOwnGradients(m *Model) (*Gradients, error) { return gradientsOf(m, true) }
 
 func gradientsOf(m *Model, own bool) (*Gradients, error) {
-	g := new(Gradients)
-	err := m.with(func(h *C.gyre_model, err failure) code {
+	g := &Gradients{}
+	g.free = func(h *C.gyre_gradients) { C.gyre_gradients_free(h) }
+	err := m.with(func(h *C.gyre_model) code {
 		g.parameters = int(C.gyre_model_parameter_count(h))
-		return C.gyre_gradients_new(h, C.bool(own), &g.handle, err)
+		return C.gyre_gradients_new(h, C.bool(own), &g.c)
 	})
 	if err != nil {
 		return nil, err
@@ -37,34 +38,15 @@ func gradientsOf(m *Model, own bool) (*Gradients, error) {
 	return g, nil
 }
 
-// open gives the C handle. Executor thread only.
-func (g *Gradients) open() *C.gyre_gradients {
-	need(g != nil && g.handle != nil)
-	return g.handle
-}
-
-func (g *Gradients) with(f func(h *C.gyre_gradients, err failure) code) error {
-	return invoke(func(err failure) code { return f(g.open(), err) })
-}
-
-// Close frees the buffer. It may be called twice.
-func (g *Gradients) Close() error {
-	execute(func() {
-		C.gyre_gradients_free(g.handle)
-		g.handle = nil
-	})
-	return nil
-}
-
 // Zero sets every entry to 0.
 func (g *Gradients) Zero() error {
-	return g.with(func(h *C.gyre_gradients, err failure) code { return C.gyre_gradients_zero(h, err) })
+	return g.with(func(h *C.gyre_gradients) code { return C.gyre_gradients_zero(h) })
 }
 
 // Add adds scale times the other buffer.
 func (g *Gradients) Add(other *Gradients, scale float64) error {
-	return g.with(func(h *C.gyre_gradients, err failure) code {
-		return C.gyre_gradients_add(h, other.open(), C.double(scale), err)
+	return g.with(func(h *C.gyre_gradients) code {
+		return C.gyre_gradients_add(h, other.open(), C.double(scale))
 	})
 }
 
@@ -72,8 +54,8 @@ func (g *Gradients) Add(other *Gradients, scale float64) error {
 // [Model.Parameters]. On the CPU the order of summation, hence every bit, is the same for any number of threads.
 func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64, err error) {
 	perParameter = make([]float64, g.parameters)
-	err = g.with(func(h *C.gyre_gradients, err failure) code {
-		return C.gyre_gradients_dot(h, other.open(), (*C.double)(&total), (*C.double)(&perParameter[0]), err)
+	err = g.with(func(h *C.gyre_gradients) code {
+		return C.gyre_gradients_dot(h, other.open(), (*C.double)(&total), (*C.double)(&perParameter[0]))
 	})
 	return total, perParameter, err
 }
@@ -87,12 +69,12 @@ func Products(buffers []*Gradients) ([][]float64, error) {
 	}
 	pairs, parameters := len(buffers)*(len(buffers)+1)/2, buffers[0].parameters
 	flat := make([]float64, pairs*parameters)
-	err := invoke(func(err failure) code {
+	err := invoke(func() code {
 		handles := make([]*C.gyre_gradients, len(buffers))
 		for i, g := range buffers {
 			handles[i] = g.open()
 		}
-		return C.gyre_gradients_products(&handles[0], C.int32_t(len(handles)), (*C.double)(&flat[0]), err)
+		return C.gyre_gradients_products(&handles[0], C.int32_t(len(handles)), (*C.double)(&flat[0]))
 	})
 	if err != nil {
 		return nil, err
@@ -105,8 +87,8 @@ func Products(buffers []*Gradients) ([][]float64, error) {
 // and columns.
 func (g *Gradients) Sketch(dimension int) ([]float32, error) {
 	out := make([]float32, max(dimension, 1))
-	err := g.with(func(h *C.gyre_gradients, err failure) code {
-		return C.gyre_gradients_sketch(h, C.int64_t(dimension), (*C.float)(&out[0]), err)
+	err := g.with(func(h *C.gyre_gradients) code {
+		return C.gyre_gradients_sketch(h, C.int64_t(dimension), (*C.float)(&out[0]))
 	})
 	if err != nil {
 		return nil, err

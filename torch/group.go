@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -35,10 +34,8 @@ type GroupConfig struct {
 // context: what other ranks wait for cannot be taken back.
 type Group struct {
 	config GroupConfig
-	owners atomic.Int32 // the caller until Close, and the models that were made with it: the last one frees it
-	closed sync.Once
 
-	mu     sync.RWMutex // held for writing by free alone
+	mu     sync.RWMutex // held for writing by Close alone
 	handle *C.gyre_group
 }
 
@@ -47,11 +44,7 @@ func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 	config.Backend = cmp.Or(config.Backend, "gloo")
 	config.Bind = cmp.Or(config.Bind, "127.0.0.1")
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Minute)
-	if err := checkABI(int(C.gyre_abi_version())); err != nil {
-		return nil, err
-	}
 	g := &Group{config: config}
-	g.owners.Store(1)
 	opened := make(chan error, 1)
 	go func() { opened <- g.open() }()
 	select {
@@ -84,7 +77,7 @@ func (g *Group) open() error {
 		defer s.mu.RUnlock()
 		c.store = s.handle
 	}
-	return status(func(message failure) code { return C.gyre_group_new(c, &g.handle, message) })
+	return status(func() code { return C.gyre_group_new(c, &g.handle) })
 }
 
 // Rank is this process's place, from 0.
@@ -124,9 +117,9 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	})
 	sizes := make([]C.int64_t, g.WorldSize())
 	var data unsafe.Pointer
-	err := status(func(message failure) code {
+	err := status(func() code {
 		return C.gyre_group_all_gather(g.handle, unsafe.Pointer(unsafe.SliceData(mine)), C.int64_t(len(mine)),
-			&sizes[0], &data, message)
+			&sizes[0], &data)
 	})
 	defer C.gyre_bytes_free(data)
 	if !stop() {
@@ -218,20 +211,10 @@ func (g *Group) abort(reason string) {
 // Close leaves the group, with the last model that was made with it. Ranks that still wait for this one fail.
 func (g *Group) Close() error {
 	if g != nil {
-		g.closed.Do(g.release)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		C.gyre_group_free(g.handle)
+		g.handle = nil
 	}
 	return nil
-}
-
-// retain keeps the group until release.
-func (g *Group) retain() { g.owners.Add(1) }
-
-func (g *Group) release() {
-	if g == nil || g.owners.Add(-1) > 0 {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	C.gyre_group_free(g.handle)
-	g.handle = nil
 }

@@ -12,84 +12,48 @@ type Model struct {
 	// Config is the shape the model was made with.
 	Config ModelConfig
 
-	// Below: executor thread only.
-	handle *C.gyre_model // nil once freed
-	closed bool
-	users  int // open engines and optimizers that point into the model
+	handle[*C.gyre_model]
 
-	sharded bool   // made by NewShardedModel
+	sharded bool // made by NewShardedModel
+	shards  ShardConfig
 	group   *Group // of a sharded model; may be nil
+
+	base *Model // that an adapter lies beside; nil for others
 
 	sampling *Group // of ranks that sample together; nil: this one alone. Executor thread only.
 }
 
 // NewModel makes a model whose parameters are all zero, to be filled through [Model.Parameters] and then [Model.Touch].
-func NewModel(config ModelConfig) (*Model, error) {
-	m := &Model{Config: config}
-	if err := m.build(nil); err != nil {
+func NewModel(config ModelConfig) (*Model, error) { return (&Model{Config: config}).build(nil) }
+
+// build makes the C++ model; sharding is NULL for a model of one process.
+func (m *Model) build(sharding *C.gyre_sharding) (*Model, error) {
+	if err := m.Config.Check(); err != nil {
+		return nil, err
+	}
+	m.free = func(h *C.gyre_model) { C.gyre_model_free(h) }
+	if err := invoke(func() code {
+		if m.base == nil {
+			return C.gyre_model_new(m.Config.c(), sharding, &m.c)
+		}
+		return C.gyre_model_adapt(m.base.open(), as[C.gyre_lora](&m.Config.LoRA), C.int32_t(m.Config.Head), sharding, &m.c)
+	}); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// build makes the C++ model; sharding is NULL for a model of one process.
-func (m *Model) build(sharding *C.gyre_sharding) error {
-	if err := m.Config.Check(); err != nil {
-		return err
-	}
-	return invoke(func(err failure) code { return C.gyre_model_new(m.Config.c(), sharding, &m.handle, err) })
-}
-
-// open gives the C handle. Executor thread only.
-func (m *Model) open() *C.gyre_model {
-	need(m != nil && !m.closed)
-	return m.handle
-}
-
-// retain keeps the C++ model alive until the matching release, even when the model is closed meanwhile. Executor thread
-// only.
-func (m *Model) retain() { m.users++ }
-
-func (m *Model) release() {
-	m.users--
-	m.free()
-}
-
-func (m *Model) free() {
-	if m.closed && m.users == 0 && m.handle != nil {
-		C.gyre_model_free(m.handle)
-		m.handle = nil
-		m.group.release()
-		m.sampling.release()
-	}
-}
-
-// Close frees the model, or marks it to be freed with the last engine or optimizer made from it. It may be called
-// twice.
-func (m *Model) Close() error {
-	execute(func() {
-		m.closed = true
-		m.free()
-	})
-	return nil
-}
-
-// with runs f with the open handle.
-func (m *Model) with(f func(h *C.gyre_model, err failure) code) error {
-	return invoke(func(err failure) code { return f(m.open(), err) })
-}
-
 // Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values
 // become invalid.
 func (m *Model) Touch() error {
-	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_touch(h, err) })
+	return m.with(func(h *C.gyre_model) code { return C.gyre_model_touch(h) })
 }
 
 // Freeze takes the place of Touch in a frozen model (Placement.Frozen): the first parameters, so many in the order of
 // Parameters, have their values. On the CPU what sampling and scoring read is copied and the rest lets go of its
 // memory. Once all are filled, parameters can be neither read nor changed, and nothing trains.
 func (m *Model) Freeze(filled int) error {
-	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_freeze(h, C.int32_t(filled), err) })
+	return m.with(func(h *C.gyre_model) code { return C.gyre_model_freeze(h, C.int32_t(filled)) })
 }
 
 // Work (gyre_work) is what has been computed: floating-point operations of matrix products and attention as they were
@@ -107,8 +71,8 @@ func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Byte
 // Close.
 func (m *Model) Work() (work Work) {
 	execute(func() {
-		if m != nil && !m.closed {
-			C.gyre_model_work(m.handle, as[C.gyre_work](&work))
+		if m.c != nil {
+			C.gyre_model_work(m.c, as[C.gyre_work](&work))
 		}
 	})
 	return work
@@ -118,7 +82,7 @@ func (m *Model) Work() (work Work) {
 // which takes about a tenth of the activation memory and a third more arithmetic and gives the same gradients bit for
 // bit.
 func (m *Model) SetRecompute(on bool) error {
-	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_set_recompute(h, C.bool(on), err) })
+	return m.with(func(h *C.gyre_model) code { return C.gyre_model_set_recompute(h, C.bool(on)) })
 }
 
 // Parameter is one weight under its Hugging Face name.
@@ -132,11 +96,11 @@ type Parameter struct {
 // [CloseParameters]); after changing their values it calls [Model.Touch].
 func (m *Model) Parameters() ([]Parameter, error) {
 	var out []Parameter
-	err := m.with(func(h *C.gyre_model, err failure) code {
+	err := m.with(func(h *C.gyre_model) code {
 		for i := range C.gyre_model_parameter_count(h) {
 			var name [C.GYRE_NAME_SIZE]C.char
-			t := new(Tensor)
-			if s := C.gyre_model_parameter(h, i, &name[0], &t.handle, err); s != C.GYRE_OK {
+			t := FromHandle(nil)
+			if s := C.gyre_model_parameter(h, i, &name[0], &t.c); s != C.GYRE_OK {
 				return s
 			}
 			out = append(out, Parameter{Name: C.GoString(&name[0]), Tensor: t})
@@ -171,8 +135,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 	if entropy {
 		s.Entropies = make([]float32, len(b.IDs))
 	}
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
-		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err)
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies))
 	})
 	return s, err
 }
@@ -181,8 +145,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 // head.
 func (m *Model) Values(b Batch) ([]float32, error) {
 	values := make([]float32, len(b.IDs))
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
-		return C.gyre_model_values(h, batch, floats(values), err)
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
+		return C.gyre_model_values(h, batch, floats(values))
 	})
 	return values, err
 }
@@ -194,8 +158,8 @@ func (m *Model) Logits(ids []int32) ([]float32, error) {
 		return nil, fmt.Errorf("torch: logits of an empty sequence: %w", ErrInvalidArgument)
 	}
 	logits := make([]float32, int64(len(ids))*m.Config.VocabSize)
-	err := m.with(func(h *C.gyre_model, err failure) code {
-		return C.gyre_model_logits(h, (*C.int32_t)(&ids[0]), C.int64_t(len(ids)), floats(logits), err)
+	err := m.with(func(h *C.gyre_model) code {
+		return C.gyre_model_logits(h, (*C.int32_t)(&ids[0]), C.int64_t(len(ids)), floats(logits))
 	})
 	return logits, err
 }

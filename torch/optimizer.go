@@ -6,26 +6,24 @@ package torch
 import "C"
 
 // AdamW (gyre_adamw_config) holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter
-// 2019), applied to every parameter as torch.optim.AdamW does.
+// 2019), applied to every parameter as torch.optim.AdamW does. BRate is the learning rate of an adapter's B relative to
+// that of A (LoRA+, Hayou et al. 2024); 0 stands for 1.
 type AdamW struct {
-	Beta1, Beta2, Eps, WeightDecay float64
+	Beta1, Beta2, Eps, WeightDecay, BRate float64
 }
 
 // Optimizer updates one model's parameters.
 type Optimizer struct {
-	handle *C.gyre_optimizer // executor thread only; nil after Close
-	model  *Model
+	handle[*C.gyre_optimizer]
+	model *Model
 }
 
 // NewOptimizer makes an optimizer with zero moments. The model stays in memory until the optimizer is closed.
 func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
 	o := &Optimizer{model: m}
-	err := m.with(func(h *C.gyre_model, err failure) code {
-		status := C.gyre_optimizer_new(h, as[C.gyre_adamw_config](&config), &o.handle, err)
-		if status == C.GYRE_OK {
-			m.retain()
-		}
-		return status
+	o.free = func(h *C.gyre_optimizer) { C.gyre_optimizer_free(h) }
+	err := m.with(func(h *C.gyre_model) code {
+		return C.gyre_optimizer_new(h, as[C.gyre_adamw_config](&config), &o.c)
 	})
 	if err != nil {
 		return nil, err
@@ -33,24 +31,10 @@ func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
 	return o, nil
 }
 
-// Close frees the moments. It may be called twice.
-func (o *Optimizer) Close() error {
-	execute(func() {
-		if o.handle == nil {
-			return
-		}
-		C.gyre_optimizer_free(o.handle)
-		o.handle = nil
-		o.model.release()
-	})
-	return nil
-}
-
-func (o *Optimizer) with(f func(h *C.gyre_optimizer, err failure) code) error {
-	return invoke(func(err failure) code {
-		need(o != nil && o.handle != nil)
+func (o *Optimizer) with(f func(h *C.gyre_optimizer) code) error {
+	return o.handle.with(func(h *C.gyre_optimizer) code {
 		o.model.open()
-		return f(o.handle, err)
+		return f(h)
 	})
 }
 
@@ -64,9 +48,9 @@ type StepResult struct {
 // buffer itself is left as it is) and touches the model.
 func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) {
 	var result StepResult
-	err := o.with(func(h *C.gyre_optimizer, err failure) code {
+	err := o.with(func(h *C.gyre_optimizer) code {
 		return C.gyre_optimizer_step(h, g.open(), C.double(lr), C.double(maxNorm), (*C.double)(&result.GradNorm),
-			(*C.bool)(&result.Applied), err)
+			(*C.bool)(&result.Applied))
 	})
 	return result, err
 }
@@ -75,8 +59,8 @@ func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) 
 func (o *Optimizer) Steps() int64 {
 	var steps int64
 	execute(func() {
-		if o != nil && o.handle != nil {
-			steps = int64(C.gyre_optimizer_steps(o.handle))
+		if o.c != nil {
+			steps = int64(C.gyre_optimizer_steps(o.c))
 		}
 	})
 	return steps
@@ -84,9 +68,7 @@ func (o *Optimizer) Steps() int64 {
 
 // SetSteps restores the step count of a checkpoint, which bias correction depends on.
 func (o *Optimizer) SetSteps(steps int64) error {
-	return o.with(func(h *C.gyre_optimizer, err failure) code {
-		return C.gyre_optimizer_set_steps(h, C.int64_t(steps), err)
-	})
+	return o.with(func(h *C.gyre_optimizer) code { return C.gyre_optimizer_set_steps(h, C.int64_t(steps)) })
 }
 
 // Moment names a running average of AdamW.

@@ -15,6 +15,7 @@ type Placement struct {
 	Device  string // "cpu" or ""; "cuda" or "cuda:N", a GPU; "aten", what runs on GPUs, on the CPU
 	Compute Compute
 	Frozen  bool // for sampling and scoring alone: only what these read stays in memory ([Model.Freeze])
+	Int8    bool // of a frozen model on the CPU: the blocks' matrices are held as codes of int8
 }
 
 // Compute is the type of a model's arithmetic. Parameters, gradients and optimizer state are float32 in any case.
@@ -78,15 +79,16 @@ func (p Placement) Check() error {
 // bfloat16".
 func (m *Model) Device() (string, error) {
 	var line [256]C.char
-	err := m.with(func(h *C.gyre_model, err failure) code {
-		return C.gyre_model_device(h, &line[0], C.size_t(len(line)), err)
-	})
+	err := m.with(func(h *C.gyre_model) code { return C.gyre_model_device(h, &line[0], C.size_t(len(line))) })
 	return C.GoString(&line[0]), err
 }
 
 // CUDAInfo names the GPUs that this process may use, or begins with "none: " and says what to do about it.
 func CUDAInfo() string {
 	var line [1024]C.char
+	if err := load(); err != nil {
+		return "none: " + err.Error()
+	}
 	execute(func() { C.gyre_cuda_info(&line[0], C.size_t(len(line))) })
 	return C.GoString(&line[0])
 }

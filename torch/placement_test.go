@@ -169,3 +169,76 @@ func TestSettled(t *testing.T) {
 		}
 	}
 }
+
+// A frozen model in int8 computes what one does whose blocks have the weights that the codes stand for, bit for bit.
+func TestInt8IsTheModelOfItsNumbers(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	rounded := func(name string, values []float32, shape []int64) {
+		if !strings.HasPrefix(name, "model.layers.") || len(shape) != 2 {
+			return
+		}
+		for row := range slices.Chunk(values, int(shape[1])) {
+			most := float32(0)
+			for _, x := range row {
+				most = max(most, float32(math.Abs(float64(x))))
+			}
+			for i, x := range row {
+				row[i] = float32(math.RoundToEven(float64(x/(most/127)))) * (most / 127)
+			}
+		}
+	}
+	frozen := func(on Placement, change func(name string, values []float32, shape []int64)) *Model {
+		config := m.Config
+		config.Placement, config.Frozen = on, true
+		other, err := NewModel(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { other.Close() })
+		weights, number := map[string][]float32{}, 0
+		each(t, m, func(name string, tensor *Tensor, shape []int64) {
+			values, err := tensor.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(name, values, shape)
+			weights[name] = values
+		})
+		each(t, other, func(name string, tensor *Tensor, _ []int64) {
+			if err := tensor.SetFloat32s(weights[name]); err != nil {
+				t.Fatal(err)
+			}
+			number++
+		})
+		if err := other.Freeze(number); err != nil {
+			t.Fatal(err)
+		}
+		return other
+	}
+	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+	for _, compute := range []Compute{ComputeF32, ComputeBF16} {
+		logits := func(m *Model) []float32 {
+			all, err := m.Logits(ids)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		as := func(string, []float32, []int64) {}
+		got := logits(frozen(Placement{Compute: compute, Int8: true}, as))
+		if !slices.Equal(got, logits(frozen(Placement{Compute: compute}, rounded))) {
+			t.Errorf("%s: int8 is not the model of its numbers", compute)
+		}
+		if slices.Equal(got, logits(frozen(Placement{Compute: compute}, as))) {
+			t.Errorf("%s: int8 rounds nothing", compute)
+		}
+	}
+	for _, on := range []Placement{{Int8: true}, {Device: "aten", Frozen: true, Int8: true}} {
+		config := m.Config
+		config.Placement = on
+		if refused, err := NewModel(config); err == nil || !strings.Contains(err.Error(), "model.base_dtype") {
+			t.Errorf("%+v: error %v", on, err)
+			refused.Close()
+		}
+	}
+}

@@ -17,23 +17,40 @@ import (
 type LossInfo struct {
 	Name      string
 	Compares  bool // reads advantages and old log-probs; the KL term is off where it does not
+	OverBatch OverBatch
 	Constants []LossConstant
 }
 
-// LossConstant is a constant of a loss: a key of [actor] with its legal interval and its default.
+// OverBatch is what a loss reads of a token that only the whole mini-batch tells, and that the caller computes.
+type OverBatch int32
+
+// OverBatchMeanLogRatio is the mean of log-prob - old log-prob over the tokens of the token's episode;
+// OverBatchClipCov and OverBatchKLCov say whether the token is among those that Clip-Cov and KL-Cov choose (1) or not.
+const (
+	OverBatchNone         OverBatch = C.GYRE_OVER_BATCH_NONE
+	OverBatchMeanLogRatio OverBatch = C.GYRE_OVER_BATCH_MEAN_LOG_RATIO
+	OverBatchClipCov      OverBatch = C.GYRE_OVER_BATCH_CLIP_COV
+	OverBatchKLCov        OverBatch = C.GYRE_OVER_BATCH_KL_COV
+)
+
+// LossConstant is a constant of a loss: a key of [actor] with its default and its legal interval, or the names that it
+// takes, which count from 0.
 type LossConstant struct {
 	Name, Range string
 	Default     float64
 }
 
-// Losses is the table of policy losses.
+// Losses is the table of policy losses. It panics where the library cannot be loaded, which [Load] says beforehand.
 var Losses = sync.OnceValue(func() (all []LossInfo) {
+	if err := load(); err != nil {
+		panic(err)
+	}
 	for i := C.int32_t(0); ; i++ {
 		loss := C.gyre_loss_at(i)
 		if loss.name == nil {
 			return all
 		}
-		info := LossInfo{Name: C.GoString(loss.name), Compares: bool(loss.compares)}
+		info := LossInfo{Name: C.GoString(loss.name), Compares: bool(loss.compares), OverBatch: OverBatch(loss.over_batch)}
 		for _, c := range loss.constants {
 			if c.name != nil {
 				info.Constants = append(info.Constants, LossConstant{C.GoString(c.name), C.GoString(c._range),
@@ -48,6 +65,19 @@ var Losses = sync.OnceValue(func() (all []LossInfo) {
 type Loss struct {
 	index     int32
 	constants [C.GYRE_LOSS_CONSTANTS]float64
+}
+
+// Info is the loss's entry in the table.
+func (l Loss) Info() LossInfo { return Losses()[l.index] }
+
+// Constant is the value of a constant; 0 where the loss has none of that name.
+func (l Loss) Constant(name string) float64 {
+	for k, c := range l.Info().Constants {
+		if c.Name == name {
+			return l.constants[k]
+		}
+	}
+	return 0
 }
 
 // NewLoss is the loss of that name, one of [Losses], with those of the values that are its constants. The others have
@@ -105,6 +135,9 @@ type PolicyLoss struct {
 // the sum over micro-batches is the batch loss.
 type PolicyInputs struct {
 	OldLogprobs []float32 // may be nil when the loss does not compare
+	Behaviour   []float32 // log-probs of the policy that drew the tokens; nil: OldLogprobs
+	OverBatch   []float32 // see LossInfo.OverBatch; may be nil where the loss has none
+	Importance  []float32 // weights of the task's loss alone, beside those of its term; nil: 1
 	RefLogprobs []float32 // may be nil when KL is KLNone
 	// Of terms that bring none of their own: may be nil when all do. A loss that does not compare needs no
 	// advantages.
@@ -154,9 +187,12 @@ type PolicyStats struct {
 // PolicyBackward runs forward and backward of one micro-batch. Log-probs that are not finite give an error that matches
 // [ErrNotFinite]; the gradients may then hold a part of the micro-batch.
 func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms []Term) (PolicyStats, error) {
-	alone := !Losses()[loss.Task.index].Compares
+	info := loss.Task.Info()
+	alone := !info.Compares
 	columns := []column{
-		{"old log-probs", in.OldLogprobs, alone}, {"advantages", in.Advantages, true},
+		{"old log-probs", in.OldLogprobs, alone}, {"behaviour log-probs", in.Behaviour, true},
+		{"statistics of the mini-batch", in.OverBatch, info.OverBatch == OverBatchNone},
+		{"importance weights", in.Importance, true}, {"advantages", in.Advantages, true},
 		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || alone}, {"weights", in.Weights, true},
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
@@ -169,7 +205,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 	}
 	var stats PolicyStats
 	sums := make([]TermStats, len(terms)+1)
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		view := func(s []float32) *C.float {
@@ -189,12 +225,12 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 			}
 		}
 		inputs := C.gyre_policy_inputs{
-			old_logprobs: view(in.OldLogprobs), advantages: view(in.Advantages),
-			ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
+			old_logprobs: view(in.OldLogprobs), behaviour: view(in.Behaviour), over_batch: view(in.OverBatch),
+			importance: view(in.Importance), advantages: view(in.Advantages), ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
 		}
 		return C.gyre_policy_backward(h, batch, &inputs, as[C.gyre_policy_loss](&loss), &list[0], C.int32_t(len(terms)),
 			floats(in.LogprobsOut), floats(in.EntropiesOut), as[C.gyre_policy_stats](&stats),
-			as[C.gyre_term_stats](&sums[0]), err)
+			as[C.gyre_term_stats](&sums[0]))
 	})
 	if err != nil {
 		return PolicyStats{}, err

@@ -9,31 +9,42 @@ import "errors"
 
 // SetThreads sets the number of threads of all later calls, 1 to 1024. Results do not depend on it.
 func SetThreads(n int) error {
-	return invoke(func(err failure) code { return C.gyre_set_threads(C.int32_t(n), err) })
+	return invoke(func() code { return C.gyre_set_threads(C.int32_t(n)) })
 }
 
-// Threads is the number of threads in use.
+// Threads is the number of threads in use, 0 where the library cannot be loaded.
 func Threads() int {
 	var n int
+	if load() != nil {
+		return 0
+	}
 	execute(func() { n = int(C.gyre_threads()) })
 	return n
 }
 
-// BuildInfo is one line about the library: libtorch's version, the instruction set in use.
+// BuildInfo is one line about the library: libtorch's version, the instruction set in use; or why it cannot be loaded.
 func BuildInfo() string {
+	if err := load(); err != nil {
+		return err.Error()
+	}
 	var line [256]C.char
 	execute(func() { C.gyre_build_info(&line[0], C.size_t(len(line))) })
 	return C.GoString(&line[0])
 }
 
-// PeakRSS is the peak resident memory of this process in bytes.
-func PeakRSS() int64 { return int64(C.gyre_peak_rss()) }
+// PeakRSS is the peak resident memory of this process in bytes, 0 where the library cannot be loaded.
+func PeakRSS() int64 {
+	if load() != nil {
+		return 0
+	}
+	return int64(C.gyre_peak_rss())
+}
 
 // Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear
 // kernel in FLOP/s.
 func Measure() (bandwidth, flops float64, err error) {
-	err = invoke(func(err failure) code {
-		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err)
+	err = invoke(func() code {
+		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops))
 	})
 	return bandwidth, flops, err
 }
@@ -66,7 +77,7 @@ func InstructionSets() (all []InstructionSet, err error) {
 
 func instructionSet(i int) (InstructionSet, error) {
 	var set C.gyre_isa
-	err := invoke(func(err failure) code { return C.gyre_describe_isa(C.int32_t(i), &set, err) })
+	err := invoke(func() code { return C.gyre_describe_isa(C.int32_t(i), &set) })
 	return InstructionSet{
 		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use),
 		BF16IsFaster: bool(set.bf16_is_faster), Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),

@@ -38,12 +38,17 @@ type ShardConfig struct {
 // on all ranks) and [Model.Gather]. Gradients become the sums of all ranks by themselves; statistics are of this rank's
 // tokens.
 func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, error) {
+	return (&Model{Config: config}).over(group, s)
+}
+
+// over makes the model on the ranks of a group.
+func (m *Model) over(group *Group, s ShardConfig) (*Model, error) {
 	mode, known := shardModes[s.Shard]
 	if !known {
 		return nil, fmt.Errorf("sharding: shard is %q, expected full, optimizer or none: %w", s.Shard,
 			ErrInvalidArgument)
 	}
-	m := &Model{Config: config, sharded: true, group: group}
+	m.sharded, m.shards, m.group = true, s, group
 	sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
 		bfloat16: C.bool(s.BFloat16), deterministic: C.bool(s.Deterministic), lanes: C.int32_t(s.Lanes)}
 	if group != nil {
@@ -51,13 +56,7 @@ func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, e
 			return nil, ErrClosed
 		}
 	}
-	if err := m.build(&sharding); err != nil {
-		return nil, err
-	}
-	if group != nil {
-		group.retain()
-	}
-	return m, nil
+	return m.build(&sharding)
 }
 
 // Sharded tells whether the model was made by [NewShardedModel].
@@ -69,7 +68,7 @@ func (m *Model) Group() *Group { return m.group }
 // Gather makes the engines' copy of the weights, block by block. With [ShardFull] all ranks call it before the first
 // [Engine.Step] after an update or [Engine.Sleep]; otherwise it does nothing.
 func (m *Model) Gather() error {
-	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_gather(h, err) })
+	return m.with(func(h *C.gyre_model) code { return C.gyre_model_gather(h) })
 }
 
 // TensorParallel makes the ranks of a group, all of which call it, sample from the model together: of engines made from
@@ -81,14 +80,10 @@ func (m *Model) TensorParallel(group *Group) error {
 	if group.WorldSize() == 1 {
 		return nil
 	}
-	return m.with(func(h *C.gyre_model, err failure) code {
-		if m.sampling != nil {
-			panic(refusal{fmt.Errorf("the model is tensor parallel already: %w", ErrInvalidArgument)})
-		}
+	return m.with(func(h *C.gyre_model) code {
 		need(group.handle != nil)
-		status := C.gyre_model_tensor_parallel(h, group.handle, err)
+		status := C.gyre_model_tensor_parallel(h, group.handle)
 		if status == C.GYRE_OK {
-			group.retain()
 			m.sampling = group
 		}
 		return status
@@ -98,24 +93,22 @@ func (m *Model) TensorParallel(group *Group) error {
 // CheckTensorParallel tells whether a model of this shape can be sampled by so many ranks together; the error says how
 // many would do.
 func (c ModelConfig) CheckTensorParallel(ranks int) error {
-	return invoke(func(err failure) code { return C.gyre_check_tensor_parallel(c.c(), C.int32_t(ranks), err) })
+	return invoke(func() code { return C.gyre_check_tensor_parallel(c.c(), C.int32_t(ranks)) })
 }
 
 // Lanes are those of this rank, for deterministic sums: n of them from first on. Without, 0 and 1.
 func (m *Model) Lanes() (first, n int) {
-	var f, count C.int32_t
-	execute(func() {
-		C.gyre_model_lanes(m.handle, &f, &count)
-	})
-	return int(f), int(count)
+	if !m.shards.Deterministic {
+		return 0, 1
+	}
+	n = m.shards.Lanes / m.group.WorldSize()
+	return n * m.group.Rank(), n
 }
 
 // BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order
 // until the buffer is zeroed or read.
 func (g *Gradients) BeginLane(lane int) error {
-	return g.with(func(h *C.gyre_gradients, err failure) code {
-		return C.gyre_gradients_begin_lane(h, C.int32_t(lane), err)
-	})
+	return g.with(func(h *C.gyre_gradients) code { return C.gyre_gradients_begin_lane(h, C.int32_t(lane)) })
 }
 
 // Shard is the part that this rank holds of a parameter, its gradient or a moment, laid out flat. For checkpoints,
@@ -129,8 +122,8 @@ type Shard struct {
 // shardOf makes the shard of what held fills in.
 func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, error) {
 	var place C.gyre_held
-	t := new(Tensor)
-	err := held(&place, &t.handle)
+	t := FromHandle(nil)
+	err := held(&place, &t.c)
 	return Shard{Tensor: t, First: int64(place.first), OwnFirst: int64(place.own_first),
 		OwnCount: int64(place.own_count)}, err
 }
@@ -139,8 +132,8 @@ func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, e
 // After changing values call [Model.Touch].
 func (m *Model) Shard(i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return m.with(func(h *C.gyre_model, err failure) code {
-			return C.gyre_model_held(h, C.int32_t(i), out, tensor, err)
+		return m.with(func(h *C.gyre_model) code {
+			return C.gyre_model_held(h, C.int32_t(i), out, tensor)
 		})
 	})
 }
@@ -148,8 +141,8 @@ func (m *Model) Shard(i int) (Shard, error) {
 // Shard gives what is held here of the gradient of parameter i.
 func (g *Gradients) Shard(i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return g.with(func(h *C.gyre_gradients, err failure) code {
-			return C.gyre_gradients_held(h, C.int32_t(i), out, tensor, err)
+		return g.with(func(h *C.gyre_gradients) code {
+			return C.gyre_gradients_held(h, C.int32_t(i), out, tensor)
 		})
 	})
 }
@@ -157,8 +150,8 @@ func (g *Gradients) Shard(i int) (Shard, error) {
 // Shard gives what is held here of a moment of parameter i.
 func (o *Optimizer) Shard(which Moment, i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return o.with(func(h *C.gyre_optimizer, err failure) code {
-			return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), out, tensor, err)
+		return o.with(func(h *C.gyre_optimizer) code {
+			return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), out, tensor)
 		})
 	})
 }

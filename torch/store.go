@@ -30,7 +30,7 @@ func OpenFileStore(path string) (*Store, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	s := new(Store)
-	err := status(func(message failure) code { return C.gyre_store_open_file(name, &s.handle, message) })
+	err := status(func() code { return C.gyre_store_open_file(name, &s.handle) })
 	if err != nil {
 		return nil, fmt.Errorf("store in %s: %w", path, err)
 	}
@@ -59,9 +59,9 @@ func OpenTCPStore(address string, listener net.Listener, timeout time.Duration) 
 	name := C.CString(host)
 	defer C.free(unsafe.Pointer(name))
 	s := new(Store)
-	err = status(func(message failure) code {
+	err = status(func() code {
 		return C.gyre_store_open_tcp(name, C.int32_t(port), C.int32_t(descriptor), C.double(timeout.Seconds()),
-			&s.handle, message)
+			&s.handle)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store at %s: %w", address, err)
@@ -69,7 +69,7 @@ func OpenTCPStore(address string, listener net.Listener, timeout time.Duration) 
 	return s, nil
 }
 
-func (s *Store) with(key string, f func(key *C.char, message failure) code) error {
+func (s *Store) with(key string, f func(key *C.char) code) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.handle == nil {
@@ -77,46 +77,41 @@ func (s *Store) with(key string, f func(key *C.char, message failure) code) erro
 	}
 	name := C.CString(key)
 	defer C.free(unsafe.Pointer(name))
-	return status(func(message failure) code { return f(name, message) })
+	return status(func() code { return f(name) })
 }
 
 // Set writes a key.
 func (s *Store) Set(key string, value []byte) error {
-	return s.with(key, func(key *C.char, message failure) code {
-		return C.gyre_store_set(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)), message)
+	return s.with(key, func(key *C.char) code {
+		return C.gyre_store_set(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)))
 	})
 }
 
 // Claim sets a key that nobody has set, and gives the value that it has then: the first claim counts.
 func (s *Store) Claim(key string, value []byte) (held []byte, err error) {
-	err = s.with(key, func(key *C.char, message failure) code {
-		var data unsafe.Pointer
-		var size C.int64_t
-		defer func() { held = taken(data, size) }()
-		return C.gyre_store_claim(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)), &data,
-			&size, message)
+	return s.ask(key, func(key *C.char, data *unsafe.Pointer, size *C.int64_t) code {
+		return C.gyre_store_claim(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)), data,
+			size)
 	})
-	return held, err
 }
 
 // Find reads a key; nil when nobody has set it.
-func (s *Store) Find(key string) (value []byte, err error) {
-	err = s.with(key, func(key *C.char, message failure) code {
-		var data unsafe.Pointer
-		var size C.int64_t
-		defer func() { value = taken(data, size) }()
-		return C.gyre_store_find(s.handle, key, &data, &size, message)
+func (s *Store) Find(key string) ([]byte, error) {
+	return s.ask(key, func(key *C.char, data *unsafe.Pointer, size *C.int64_t) code {
+		return C.gyre_store_find(s.handle, key, data, size)
 	})
-	return value, err
 }
 
-// taken copies what C++ has handed over, and frees it.
-func taken(data unsafe.Pointer, size C.int64_t) []byte {
-	if data == nil {
-		return nil
+// ask copies the value that C++ hands over, and frees it.
+func (s *Store) ask(key string, f func(key *C.char, data *unsafe.Pointer, size *C.int64_t) code) ([]byte, error) {
+	var data unsafe.Pointer
+	var size C.int64_t
+	err := s.with(key, func(key *C.char) code { return f(key, &data, &size) })
+	if err != nil || data == nil {
+		return nil, err
 	}
 	defer C.gyre_bytes_free(data)
-	return append([]byte{}, unsafe.Slice((*byte)(data), size)...)
+	return append([]byte{}, unsafe.Slice((*byte)(data), size)...), nil
 }
 
 // Get waits for a key until the context ends. It asks again and again: a client that waits keeps other goroutines from

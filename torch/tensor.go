@@ -6,45 +6,30 @@ package torch
 import "C"
 
 import (
-	"fmt"
 	"unsafe"
 )
 
 // Tensor is a handle to an at::Tensor, dense or a view of a model's storage.
 type Tensor struct {
-	handle C.gyre_tensor // executor thread only; nil after Close
+	handle[C.gyre_tensor]
 }
 
 // FromHandle takes ownership of a pointer to a heap-allocated at::Tensor, as gotorch's Tensor holds one: Close deletes
 // it. A nil pointer gives a closed tensor.
-func FromHandle(p unsafe.Pointer) *Tensor { return &Tensor{handle: C.gyre_tensor(p)} }
+func FromHandle(p unsafe.Pointer) *Tensor {
+	return &Tensor{handle[C.gyre_tensor]{C.gyre_tensor(p), func(h C.gyre_tensor) { C.gyre_tensor_free(h) }}}
+}
 
 // Handle is the at::Tensor pointer, valid until Close; nil afterwards. The tensor keeps its ownership.
 func (t *Tensor) Handle() unsafe.Pointer {
 	var p unsafe.Pointer
-	execute(func() { p = unsafe.Pointer(t.handle) })
+	execute(func() { p = unsafe.Pointer(t.c) })
 	return p
-}
-
-// Close frees the handle. Storage shared with a model stays. It may be called twice.
-func (t *Tensor) Close() error {
-	execute(func() {
-		C.gyre_tensor_free(t.handle)
-		t.handle = nil
-	})
-	return nil
-}
-
-func (t *Tensor) with(f func(h C.gyre_tensor, err failure) code) error {
-	return invoke(func(err failure) code {
-		need(t != nil && t.handle != nil)
-		return f(t.handle, err)
-	})
 }
 
 func (t *Tensor) info() (C.gyre_tensor_info_t, error) {
 	var info C.gyre_tensor_info_t
-	err := t.with(func(h C.gyre_tensor, err failure) code { return C.gyre_tensor_info(h, &info, err) })
+	err := t.with(func(h C.gyre_tensor) code { return C.gyre_tensor_info(h, &info) })
 	return info, err
 }
 
@@ -61,24 +46,18 @@ func (t *Tensor) Shape() ([]int64, error) {
 	return shape, nil
 }
 
-// CopyIn converts data of the given type into the tensor, whose shape must be equal. strides are in elements; nil means
-// dense row-major. Every element addressed must lie inside data.
-func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error {
-	if strides != nil && len(strides) != len(shape) {
-		return fmt.Errorf("torch: copy in: %d strides for %d dimensions: %w", len(strides), len(shape),
-			ErrInvalidArgument)
-	}
-	return t.with(func(h C.gyre_tensor, err failure) code {
-		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), dims(strides),
-			unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)), err)
+// CopyIn converts dense row-major data of the given type into the tensor, whose shape must be equal.
+func (t *Tensor) CopyIn(dtype DType, shape []int64, data []byte) error {
+	return t.with(func(h C.gyre_tensor) code {
+		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape),
+			unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)))
 	})
 }
 
 // CopyOut converts the tensor to the given type, dense row-major. len(dst) must be exact.
 func (t *Tensor) CopyOut(dtype DType, dst []byte) error {
-	return t.with(func(h C.gyre_tensor, err failure) code {
-		return C.gyre_tensor_copy_out(h, C.gyre_dtype(dtype), unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(len(dst)),
-			err)
+	return t.with(func(h C.gyre_tensor) code {
+		return C.gyre_tensor_copy_out(h, C.gyre_dtype(dtype), unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(len(dst)))
 	})
 }
 
@@ -88,7 +67,7 @@ func (t *Tensor) SetFloat32s(values []float32) error {
 	if err != nil {
 		return err
 	}
-	return t.CopyIn(F32, shape, nil, bytesOf(values))
+	return t.CopyIn(F32, shape, bytesOf(values))
 }
 
 // Float32s copies all elements out, dense row-major.
@@ -105,7 +84,7 @@ func bytesOf(values []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
 }
 
-// dims is the C view of sizes or strides, NULL when there are none.
+// dims is the C view of sizes, NULL when there are none.
 func dims(s []int64) *C.int64_t {
 	if len(s) == 0 {
 		return nil

@@ -67,33 +67,39 @@ const (
 	HeadValue Head = C.GYRE_HEAD_VALUE
 )
 
-// String is the family's model_type in config.json: "llama".
-func (f Family) String() string { return nameOf(familyNames[:], int(f)) }
+// names are those of an enumeration's values, in order.
+type names []string
 
-var familyNames = [...]string{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3"}
+// of names a value; kind is the enumeration's, for values that it does not have.
+func (n names) of(kind string, i int) string {
+	if i < 0 || i >= len(n) || n[i] == "" {
+		return fmt.Sprintf("%s(%d)", kind, i)
+	}
+	return n[i]
+}
+
+var (
+	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3"}
+	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
+	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort"}
+)
+
+// String is the family's model_type in config.json: "llama".
+func (f Family) String() string { return familyNames.of("Family", int(f)) }
 
 // ParseFamily is the inverse of [Family.String]; ok is false for another name.
 func ParseFamily(name string) (f Family, ok bool) {
-	i := slices.Index(familyNames[:], name)
+	i := slices.Index(familyNames, name)
 	return Family(i), i >= 0
 }
 
 // String is the rule's rope_type in config.json: "default".
-func (r RopeScaling) String() string { return nameOf(ropeNames[:], int(r)) }
-
-var ropeNames = [...]string{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
+func (r RopeScaling) String() string { return ropeNames.of("RopeScaling", int(r)) }
 
 // ParseRopeScaling is the inverse of [RopeScaling.String]; ok is false for another name.
 func ParseRopeScaling(name string) (r RopeScaling, ok bool) {
-	i := slices.Index(ropeNames[:], name)
+	i := slices.Index(ropeNames, name)
 	return RopeScaling(i), i >= 0
-}
-
-func nameOf(names []string, i int) string {
-	if i < 0 || i >= len(names) {
-		return fmt.Sprintf("unknown (%d)", i)
-	}
-	return names[i]
 }
 
 // ModelConfig is the shape of a decoder, named after the keys of config.json, and where it computes. Its fields before
@@ -112,14 +118,16 @@ type ModelConfig struct {
 
 	QKVBias, OutBias, MLPBias, QKNorm, TieEmbeddings bool
 
+	LoRA LoRA // of an adapter: see NewAdapter
+
 	Placement
 }
 
 func (c ModelConfig) c() *C.gyre_model_config {
 	config := new(C.gyre_model_config)
-	shape := unsafe.Offsetof(c.TieEmbeddings) + unsafe.Sizeof(c.TieEmbeddings)
+	shape := unsafe.Offsetof(c.LoRA) + unsafe.Sizeof(c.LoRA)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(config)), shape), unsafe.Slice((*byte)(unsafe.Pointer(&c)), shape))
-	config.compute, config.frozen = computes[c.Compute], C.bool(c.Frozen)
+	config.compute, config.frozen, config.int8 = computes[c.Compute], C.bool(c.Frozen), C.bool(c.Int8)
 	for i := range min(len(c.Device), len(config.device)-1) {
 		config.device[i] = C.char(c.Device[i])
 	}

@@ -30,9 +30,9 @@ func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats
 		return ValueStats{}, err
 	}
 	var stats ValueStats
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
 		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights),
-			C.double(in.Clip), g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats), err)
+			C.double(in.Clip), g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats))
 	})
 	return stats, err
 }

@@ -41,6 +41,12 @@ class KvPages {
   virtual void decode_in_fixed_shapes(bool on) {}
 };
 
+// What a backend keeps of a low-rank adapter for passes.
+class Adapter {
+ public:
+  virtual ~Adapter() = default;
+};
+
 // What the backward pass needs of one training forward; each backend keeps what it wants.
 struct Activations {
   virtual ~Activations() = default;
@@ -93,8 +99,8 @@ class Inference {
   // Writes the rows' keys and values into `kv` and returns the final-norm hidden states of all rows, [N, H].
   virtual at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) = 0;
   // logits_RV = hidden_RH · head^T; a value head gives [R, 1], bias included. Rows may be part of a wider tensor. Of
-  // several processes that infer together the first receives them.
-  virtual void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) = 0;
+  // several processes that infer together the first receives them. `adapters`: as in a pass.
+  virtual void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) = 0;
 };
 
 // Throws std::invalid_argument when an Inference has not been prepared whose parameters are not here all the time.
@@ -102,14 +108,21 @@ void require_gathered(const ParameterSet& parameters, bool prepared);
 
 class Network : public Inference {
  public:
+  // A network on this one's parameters with an adapter beside them, which is what its gradients are of. This one and
+  // `parameters`, the adapter's, must outlive it. Throws std::invalid_argument where the backend has no adapters.
+  virtual std::unique_ptr<Network> adapted(const ModelConfig& config, const ParameterSet& parameters);
+  // What adapted() was given, as passes name it; null for a base.
+  virtual Adapter* adapter() { return nullptr; }
+
   // Of a frozen configuration: `parameters`, the network's own, are filled up to the first `blocks` blocks, the
   // embedding before them, and all of them when `all`. What nothing but packing reads may be let go.
   virtual void freeze(ParameterSet& parameters, size_t blocks, bool all) {
     if (all) touch();
   }
 
-  // Training: whole packed sequences, whose keys and values need no pool. The hidden states are those of infer(), bit
-  // for bit where the backend promises it. `keep` (may be null) receives what backward() needs.
+  // Training: whole packed sequences through this network's own adapter, whose keys and values need no pool. The hidden
+  // states are those of infer(), bit for bit where the backend promises it. `keep` (may be null) receives what
+  // backward() needs.
   virtual at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                              std::unique_ptr<Activations>* keep) = 0;
   // Adds to each of `all` the parameter gradients of Σ <d_hidden_NH, hidden_NH>. Several go back through one block
@@ -132,12 +145,15 @@ class Network : public Inference {
 // The constants of one AdamW step, in the order of operations of torch.optim.AdamW.
 struct AdamWCoefficients {
   float scale;         // gradient clipping
-  float keep;          // 1 - lr · weight decay
   float one_minus_b1;  // first moment
   float b2, one_minus_b2;
-  float step_size;   // lr / (1 - beta1^t)
   float correction;  // sqrt(1 - beta2^t)
   float eps;
+  struct Rate {
+    float keep;       // 1 - lr · weight decay
+    float step_size;  // lr / (1 - beta1^t)
+  };
+  Rate rate, b_rate;  // b_rate: of an adapter's B
 };
 
 // Entries of a parameter as a sketch sees them: where the first stands among all entries, and its signs' counter.
@@ -180,8 +196,8 @@ class Backend {
   virtual int64_t passes(int64_t own) const { return own; }
   virtual void zero(ParameterSet& set) const = 0;
   virtual void add(ParameterSet& to, const ParameterSet& from, float scale) const = 0;
-  // Entries of a parameter that products() sums by themselves, from its first on, before it adds these sums in order; 0:
-  // it does otherwise.
+  // Entries of a parameter that products() sums by themselves, from its first on, before it adds these sums in order;
+  // 0: it does otherwise.
   virtual int64_t product_block() const { return 0; }
   // Inner products in f64 of all pairs a <= b, row by row of the upper triangle, for every named parameter i, each set
   // read once: out[pair * parameters + i].

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -70,6 +71,10 @@ void require_gathered(const ParameterSet& parameters, bool prepared) {
   }
 }
 
+std::unique_ptr<Network> Network::adapted(const ModelConfig& config, const ParameterSet&) {
+  refuse("adapter: the backend of device \"" + std::string(config.device()) + "\" has none");
+}
+
 Decoder::Decoder(const ModelConfig& config) : Decoder(config, open_backend(config)) {}
 
 Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend)
@@ -78,8 +83,20 @@ Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backe
       parameters_(backend_->make_set()),
       network_(backend_->make_network(config_, parameters_)) {}
 
+Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend, Decoder& base)
+    : config_(config),
+      base_(&base),
+      backend_(std::move(backend)),
+      parameters_(backend_->make_set()),
+      network_(base.network_->adapted(config_, parameters_)) {}
+
+uint64_t Decoder::next_version() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 void Decoder::touch() {
-  ++version_;
+  version_ = next_version();
   if (parameters_.residence) parameters_.residence->change();
   network_->touch();
   if (part_) part_->touch();
@@ -88,10 +105,12 @@ void Decoder::touch() {
 void Decoder::prepare() {
   sampling().prepare();
   parameters_.let_go();
+  base_->parameters_.let_go();
 }
 
 void Decoder::share(std::shared_ptr<Peers> peers) {
   require_parameters("sampling over several ranks together");
+  if (adapter() != nullptr) refuse("sampling over several ranks together: the model has an adapter");
   if (config_.head != GYRE_HEAD_LM) refuse("sampling over several ranks together: the model has a value head");
   const Slicing slicing(config_, peers->parts());
   part_backend_ = open_backend(slicing.config(peers->part()));
@@ -107,21 +126,32 @@ std::unique_ptr<KvPages> Decoder::make_pages(int64_t num_pages) const {
 int64_t Decoder::bytes_per_page() const { return (part_ ? *largest_part_ : *backend_).bytes_per_page(); }
 
 void Decoder::end_passes() {
-  if (parameters_.residence) parameters_.residence->rest();
+  for (const ParameterSet* set : {&std::as_const(parameters_), &base_->parameters_}) {
+    if (set->residence) set->residence->rest();
+  }
 }
 
 // In the order of a network's pass.
 void Decoder::empty_pass(bool backward, std::span<ParameterSet* const> gradients) {
-  parameters_.enter(kRoot);
+  const bool adapted = base_ != this;
+  const auto enter = [&](int64_t unit) {
+    base_->parameters_.enter(unit);
+    if (adapted) parameters_.enter(unit);
+  };
+  const auto leave = [&](int64_t unit) {
+    base_->parameters_.leave(unit);
+    if (adapted) parameters_.leave(unit);
+  };
+  enter(kRoot);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
-    parameters_.enter(i);
-    parameters_.leave(i);
+    enter(i);
+    leave(i);
   }
   if (!backward) return;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
-    parameters_.enter(i);
+    enter(i);
     for (const ParameterSet* g : gradients) g->enter(i), g->leave(i);
-    parameters_.leave(i);
+    leave(i);
   }
   for (const ParameterSet* g : gradients) g->enter(kRoot), g->leave(kRoot);
 }
@@ -168,16 +198,22 @@ void Decoder::backward(const std::vector<HiddenGradient>& all, const Activations
 }
 
 void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  network_->logits(hidden_RH, logits_RV);
+  network_->logits(hidden_RH, own_rows(hidden_RH.size(0)), logits_RV);
   work_ += head_work(config_, hidden_RH.size(0));
 }
 
-at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows) {
+std::vector<AdapterRows> Decoder::own_rows(int64_t rows) const {
+  if (adapter() == nullptr) return {};
+  return {{adapter(), 0, rows}};
+}
+
+at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows,
+                               std::span<const AdapterRows> adapters) {
   const auto n = static_cast<int64_t>(rows.size());
   const at::Tensor rows_R = at::from_blob(const_cast<int64_t*>(rows.data()), {n}, at::kLong).to(hidden_NH.device());
   const at::Tensor hidden_RH = hidden_NH.index_select(0, rows_R);
   at::Tensor logits_RV = at::empty({n, head_width()}, hidden_RH.options());
-  sampling().logits(hidden_RH, logits_RV);
+  sampling().logits(hidden_RH, adapters, logits_RV);
   work_ += head_work(config_, n) * own_share();
   return logits_RV.to(at::kCPU);
 }
@@ -194,7 +230,7 @@ void Decoder::score_backward(const at::Tensor& hidden_NH, std::span<const Target
   require_parameters("backward");
   network_->score_backward(hidden_NH, targets, inverse_of(temperature), [&](size_t first, const Scores& chunk) {
     std::vector<ScoreGradient> gradients = objective(first, chunk);
-    const double products = 1 + 2 * static_cast<double>(gradients.size());
+    const double products = 1 + (config_.lora.rank > 0 ? 1 : 2) * static_cast<double>(gradients.size());
     work_ += head_work(config_, static_cast<int64_t>(chunk.logprobs.size())) * products;
     return gradients;
   });

@@ -19,6 +19,9 @@ class Decoder {
   explicit Decoder(const ModelConfig& config);
   // On a backend for this configuration.
   Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend);
+  // An adapter beside a base, which must outlive it. `config` is the base's with the adapter's own and not frozen.
+  // Throws std::invalid_argument for settings that make no adapter.
+  Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend, Decoder& base);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -27,8 +30,13 @@ class Decoder {
   const std::shared_ptr<const Backend>& shared_backend() const { return backend_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
+  // Whose parameters the passes of both read; itself for a decoder without an adapter.
+  const Decoder& base() const { return *base_; }
+  // Null for a base.
+  Adapter* adapter() const { return network_->adapter(); }
   // Weights changed: keys and values of older ones are invalid.
   void touch();
+  // Another number for every decoder and after every change.
   uint64_t version() const { return version_; }
   // Of a frozen configuration: the first `filled` parameters, in the order of their names, have their values.
   void freeze(int32_t filled);
@@ -67,8 +75,9 @@ class Decoder {
   // logits_RV = hidden_RH · head^T for a few rows. A value head gives [R, 1], bias included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);
   // Inference: the logits of some rows of hidden_NH, dense in this process's memory, [R, V]. Of peers the first has
-  // them.
-  at::Tensor row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows);
+  // them. `adapters`: of these rows, as in a pass.
+  at::Tensor row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows,
+                        std::span<const AdapterRows> adapters = {});
 
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature, bool want_entropy);
   // Scores the targets as score() does and goes backward from what the objective makes of them.
@@ -85,19 +94,23 @@ class Decoder {
   const gyre_work& work() const { return work_; }
 
  private:
+  static uint64_t next_version();
   int64_t head_width() const { return config_.head == GYRE_HEAD_VALUE ? 1 : config_.vocab_size; }
+  // All rows through this decoder's own adapter, if it has one.
+  std::vector<AdapterRows> own_rows(int64_t rows) const;
   Inference& sampling() const { return part_ ? *part_ : *network_; }
   // Of what all peers compute together.
   double own_share() const { return peers_ ? 1.0 / peers_->parts() : 1.0; }
 
   ModelConfig config_;
+  const Decoder* base_ = this;
   std::shared_ptr<const Backend> backend_;
   ParameterSet parameters_;
   std::unique_ptr<Network> network_;
   std::shared_ptr<Peers> peers_;
   std::unique_ptr<Backend> part_backend_, largest_part_;  // of the part's configuration, and of the largest
   std::unique_ptr<Inference> part_;
-  uint64_t version_ = 1;
+  uint64_t version_ = next_version();
   bool recompute_ = false, frozen_ = false;
   gyre_work work_;
 };

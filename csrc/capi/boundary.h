@@ -5,8 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <cstring>
+#include <functional>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -20,85 +20,105 @@
 #include "gyre.h"
 #include "train/batch.h"
 
-// What the opaque handles of gyre.h point to.
-struct gyre_group {
-  explicit gyre_group(gyre::GroupOptions options) : group(std::move(options)) {}
-  gyre::Group group;
-};
-
+// What the opaque handle of gyre.h points to. Engines and optimizers share it.
 struct gyre_model {
   explicit gyre_model(const gyre::ModelConfig& config) : decoder(config) {}
   gyre_model(const gyre::ModelConfig& config, const gyre::Sharding& sharding)
-      : decoder(config, gyre::shard(gyre::open_backend(config), config, sharding)), lanes(gyre::lanes_of(sharding)) {}
+      : group(sharding.group == nullptr ? nullptr : sharding.group->own),
+        decoder(config, gyre::shard(gyre::open_backend(config), config, sharding)) {}
+  // Beside a base; over ranks unless `sharding` is null.
+  gyre_model(const gyre::ModelConfig& config, const gyre::Sharding* sharding, const gyre_model& of)
+      : group(sharding == nullptr || sharding->group == nullptr ? nullptr : sharding->group->own),
+        base(of.own),
+        decoder(config,
+                sharding == nullptr ? std::shared_ptr<const gyre::Backend>(gyre::open_backend(config))
+                                    : gyre::shard(gyre::open_backend(config), config, *sharding),
+                base->decoder) {}
+  std::shared_ptr<gyre_model> own;          // the caller's; empty once freed
+  const std::shared_ptr<gyre_group> group;  // null: one process
+  const std::shared_ptr<gyre_model> base;   // that an adapter lies beside
   gyre::Decoder decoder;
-  gyre::Lanes lanes;
 };
 
 namespace gyre::capi {
 
-// Copies the message, cut to GYRE_MESSAGE_SIZE, and returns the status.
-inline gyre_status fail(gyre_error* err, gyre_status status, std::string_view message) noexcept {
-  if (err != nullptr) {
-    const size_t n = std::min(message.size(), size_t{GYRE_MESSAGE_SIZE - 1});
-    std::memcpy(err->message, message.data(), n);
-    err->message[n] = '\0';
-  }
+// Base of what is made from a model. It goes after the classes that follow it.
+struct OfModel {
+  std::shared_ptr<gyre_model> model;
+};
+
+// A handle that its caller shares with others, and its release.
+template <typename T, typename... Args>
+T* make(Args&&... args) {
+  auto made = std::make_shared<T>(std::forward<Args>(args)...);
+  made->own = made;
+  return made.get();
+}
+template <typename T>
+void release(T* handle) {
+  if (handle != nullptr) const auto last = std::move(handle->own);
+}
+
+inline thread_local char last_message[GYRE_MESSAGE_SIZE] = "";
+
+// Keeps the message, cut to GYRE_MESSAGE_SIZE, and returns the status.
+inline gyre_status fail(gyre_status status, std::string_view message) noexcept {
+  last_message[message.copy(last_message, GYRE_MESSAGE_SIZE - 1)] = '\0';
   return status;
 }
 
-// Throws std::invalid_argument when a pointer argument of the C ABI is NULL.
-template <typename T>
-T& deref(T* pointer, const char* name) {
-  if (pointer == nullptr) throw std::invalid_argument(std::string(name) + " is NULL");
-  return *pointer;
-}
-
-// Runs `body` without autograd and turns its exceptions into a status:
+// Calls f(args...) without autograd and turns its exceptions into a status:
 //   std::invalid_argument, std::out_of_range, c10::ValueError, c10::IndexError → INVALID_ARGUMENT
 //   std::bad_alloc, c10::OutOfMemoryError, std::system_error of no memory    → OUT_OF_MEMORY
 //   GroupError → DISCONNECTED, NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND,
 //   c10::NotImplementedError → UNSUPPORTED, anything else → INTERNAL
-template <typename Body>
-gyre_status guard(gyre_error* err, Body&& body) noexcept {
+template <typename F, typename... Args>
+gyre_status guard(F&& f, Args&&... args) noexcept {
   try {
     at::NoGradGuard no_grad;
-    std::forward<Body>(body)();
+    std::invoke(std::forward<F>(f), std::forward<Args>(args)...);
     return GYRE_OK;
   } catch (const NotFiniteError& e) {
-    return fail(err, GYRE_NOT_FINITE, e.what());
+    return fail(GYRE_NOT_FINITE, e.what());
   } catch (const GroupError& e) {
-    return fail(err, GYRE_DISCONNECTED, e.what());
+    return fail(GYRE_DISCONNECTED, e.what());
   } catch (const NotFoundError& e) {
-    return fail(err, GYRE_NOT_FOUND, e.what());
+    return fail(GYRE_NOT_FOUND, e.what());
   } catch (const std::invalid_argument& e) {
-    return fail(err, GYRE_INVALID_ARGUMENT, e.what());
+    return fail(GYRE_INVALID_ARGUMENT, e.what());
   } catch (const std::out_of_range& e) {
-    return fail(err, GYRE_INVALID_ARGUMENT, e.what());
+    return fail(GYRE_INVALID_ARGUMENT, e.what());
   } catch (const std::bad_alloc&) {
-    return fail(err, GYRE_OUT_OF_MEMORY, "out of memory");
+    return fail(GYRE_OUT_OF_MEMORY, "out of memory");
   } catch (const std::system_error& e) {  // a thread that could not be started, as a rule
     const bool memory =
         e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
     const std::string message = (memory ? "out of memory, or of threads: " : "") + std::string(e.what());
-    return fail(err, memory ? GYRE_OUT_OF_MEMORY : GYRE_INTERNAL, message);
+    return fail(memory ? GYRE_OUT_OF_MEMORY : GYRE_INTERNAL, message);
   } catch (const c10::OutOfMemoryError& e) {
-    return fail(err, GYRE_OUT_OF_MEMORY, e.what_without_backtrace());
+    return fail(GYRE_OUT_OF_MEMORY, e.what_without_backtrace());
   } catch (const c10::ValueError& e) {
-    return fail(err, GYRE_INVALID_ARGUMENT, e.what_without_backtrace());
+    return fail(GYRE_INVALID_ARGUMENT, e.what_without_backtrace());
   } catch (const c10::IndexError& e) {
-    return fail(err, GYRE_INVALID_ARGUMENT, e.what_without_backtrace());
+    return fail(GYRE_INVALID_ARGUMENT, e.what_without_backtrace());
   } catch (const c10::NotImplementedError& e) {
-    return fail(err, GYRE_UNSUPPORTED, e.what_without_backtrace());
+    return fail(GYRE_UNSUPPORTED, e.what_without_backtrace());
   } catch (const c10::Error& e) {
     // The CPU allocator reports exhaustion as a plain failed check.
     const std::string_view message = e.what_without_backtrace();
     const bool memory = message.find("DefaultCPUAllocator") != std::string_view::npos;
-    return fail(err, memory ? GYRE_OUT_OF_MEMORY : GYRE_INTERNAL, message);
+    return fail(memory ? GYRE_OUT_OF_MEMORY : GYRE_INTERNAL, message);
   } catch (const std::exception& e) {
-    return fail(err, GYRE_INTERNAL, e.what());
+    return fail(GYRE_INTERNAL, e.what());
   } catch (...) {
-    return fail(err, GYRE_INTERNAL, "an exception of unknown type");
+    return fail(GYRE_INTERNAL, "an exception of unknown type");
   }
+}
+
+// guard() of `*out = f(args...)`.
+template <typename T, typename F, typename... Args>
+gyre_status guard_to(T* out, F&& f, Args&&... args) noexcept {
+  return guard([&] { *out = std::invoke(std::forward<F>(f), std::forward<Args>(args)...); });
 }
 
 // named[i] with the index checked; throws std::invalid_argument.

@@ -8,27 +8,28 @@
 #include "gyre.h"
 
 using gyre::capi::guard;
+using gyre::capi::guard_to;
 
-struct gyre_engine : gyre::Engine {
-  using Engine::Engine;
+struct gyre_engine : gyre::capi::OfModel, gyre::Engine {
+  gyre_engine(gyre_model& of, const gyre_engine_config& config) : OfModel{of.own}, Engine(of.decoder, config) {}
 };
 
-gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err) {
-  return guard(err, [&] { *out = new gyre_engine(model->decoder, *config); });
+gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out) {
+  return guard([&] { *out = new gyre_engine(*model, *config); });
 }
 
 void gyre_engine_free(gyre_engine* engine) { delete engine; }
 
-gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count,
-                                       gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets,
+                                       int64_t count) {
+  return guard([&] {
     engine->set_vocabulary({reinterpret_cast<const char*>(data), static_cast<size_t>(offsets[count])},
                            {offsets, offsets + count + 1});
   });
 }
 
-gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r) {
+  return guard([&] {
     gyre::Request request{.id = r->id,
                           .prompt = {r->prompt, r->prompt + r->prompt_len},
                           .sampling = r->sampling,
@@ -36,18 +37,19 @@ gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r, gyre_
     for (int64_t i = 0; i < r->num_stop_strings; ++i) {
       request.stop_strings.emplace_back(r->stop_strings[i], static_cast<size_t>(r->stop_string_lens[i]));
     }
+    if (r->policy != nullptr) request.policy = {r->policy->own, &r->policy->decoder};
     engine->submit(std::move(request));
   });
 }
 
-gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err) {
-  return guard(err, [&] { *unfinished = engine->step(); });
+gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished) {
+  return guard_to(unfinished, &gyre_engine::step, engine);
 }
 
 gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
                              int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
-                             int64_t* count, gyre_error* err) {
-  return guard(err, [&] {
+                             int64_t* count) {
+  return guard([&] {
     int64_t used = 0;  // of the arrays of tokens
     *count = 0;
     const auto add = [&](const gyre::Output& output) {
@@ -75,20 +77,12 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
   });
 }
 
-gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err) {
-  return guard(err, [&] { engine->abort(id); });
-}
+gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id) { return guard(&gyre_engine::abort, engine, id); }
 
-gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err) {
-  return guard(err, [&] { engine->sleep(); });
-}
+gyre_status gyre_engine_sleep(gyre_engine* engine) { return guard(&gyre_engine::sleep, engine); }
 
 void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out) { *out = engine->stats(); }
 
-gyre_status gyre_engine_follow(gyre_engine* engine, bool* more, gyre_error* err) {
-  return guard(err, [&] { *more = engine->follow(); });
-}
+gyre_status gyre_engine_follow(gyre_engine* engine, bool* more) { return guard_to(more, &gyre_engine::follow, engine); }
 
-gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err) {
-  return guard(err, [&] { engine->dismiss(); });
-}
+gyre_status gyre_engine_dismiss(gyre_engine* engine) { return guard(&gyre_engine::dismiss, engine); }

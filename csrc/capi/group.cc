@@ -31,13 +31,12 @@ std::string bytes_of(const void* data, int64_t size) {
 using namespace gyre;
 using namespace gyre::capi;
 
-gyre_status gyre_store_open_file(const char* path, gyre_store** out, gyre_error* err) {
-  return guard(err, [&] { *out = new gyre_store{open_file_store(path)}; });
+gyre_status gyre_store_open_file(const char* path, gyre_store** out) {
+  return guard([&] { *out = new gyre_store{open_file_store(path)}; });
 }
 
-gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out,
-                                gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out) {
+  return guard([&] {
     const std::optional<int> serves = listener < 0 ? std::nullopt : std::optional<int>(listener);
     *out = new gyre_store{open_tcp_store(host, port, serves, seconds)};
   });
@@ -45,12 +44,12 @@ gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener
 
 void gyre_store_free(gyre_store* store) { delete store; }
 
-gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size, gyre_error* err) {
-  return guard(err, [&] { store->store->set(key, bytes_of(data, size)); });
+gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size) {
+  return guard([&] { store->store->set(key, bytes_of(data, size)); });
 }
 
-gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size) {
+  return guard([&] {
     *data = nullptr;
     const auto value = store->store->find(key);
     if (value.has_value()) hand_over(*value, data, size);
@@ -58,14 +57,14 @@ gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int
 }
 
 gyre_status gyre_store_claim(gyre_store* store, const char* key, const void* data, int64_t size, void** held,
-                             int64_t* held_size, gyre_error* err) {
-  return guard(err, [&] { hand_over(store->store->claim(key, bytes_of(data, size)), held, held_size); });
+                             int64_t* held_size) {
+  return guard([&] { hand_over(store->store->claim(key, bytes_of(data, size)), held, held_size); });
 }
 
 void gyre_bytes_free(void* data) { std::free(data); }
 
-gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out) {
+  return guard([&] {
     const gyre_group_config& c = *config;
     GroupOptions options{.rank = c.rank,
                          .size = c.size,
@@ -75,20 +74,19 @@ gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gy
                          .bind = c.bind,
                          .timeout = c.timeout,
                          .first = c.first};
-    *out = new gyre_group(std::move(options));
+    *out = make<gyre_group>(std::move(options));
   });
 }
 
-void gyre_group_free(gyre_group* group) { delete group; }
+void gyre_group_free(gyre_group* group) { release(group); }
 
 void gyre_group_abort(gyre_group* group, const char* reason) {
-  if (group != nullptr) group->group.abort(reason);
+  if (group != nullptr) group->abort(reason);
 }
 
-gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t size, int64_t* sizes, void** data,
-                                  gyre_error* err) {
-  return guard(err, [&] {
-    const auto parts = group->group.all_gather(bytes_of(mine, size));
+gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t size, int64_t* sizes, void** data) {
+  return guard([&] {
+    const auto parts = group->all_gather(bytes_of(mine, size));
     std::string all;
     for (size_t r = 0; r < parts.size(); ++r) {
       sizes[r] = static_cast<int64_t>(parts[r].size());
@@ -99,5 +97,5 @@ gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t s
 }
 
 void gyre_group_traffic(const gyre_group* group, gyre_traffic out[GYRE_CARGO_KINDS]) {
-  if (group != nullptr) std::ranges::copy(group->group.traffic(), out);
+  if (group != nullptr) std::ranges::copy(group->traffic(), out);
 }

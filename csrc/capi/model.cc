@@ -1,12 +1,12 @@
 // Models of gyre.h: creation, parameters and forward-only passes.
 #include <ATen/ops/empty.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "capi/boundary.h"
-#include "fsdp/peers.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
 #include "train/passes.h"
@@ -24,7 +24,7 @@ const NamedTensor& named_parameter(const ParameterSet& set, int32_t i) {
 void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* tensor) {
   named_parameter(set, i);
   const HeldShard held = held_shard(set, i);
-  *out = {.first = held.first, .own_first = held.own_first, .own_count = held.own_count};
+  *out = held.place;
   *tensor = new at::Tensor(held.values);
 }
 
@@ -33,62 +33,63 @@ void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* 
 using namespace gyre;
 using namespace gyre::capi;
 
-gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
-                           gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out) {
+  return guard([&] {
     require_thread_setting();
     require_isa_setting();
     const ModelConfig c(*config);
-    if (sharding == nullptr) {
-      *out = new gyre_model(c);
-      return;
+    if (c.int8 && (!c.frozen || c.device() != "cpu" || sharding != nullptr)) {
+      throw std::invalid_argument(
+          "model in int8: expected a frozen one on the cpu that is not in shards (model.base_dtype, fsdp.shard)");
     }
-    const gyre_sharding& s = *sharding;
-    *out = new gyre_model(c, {.group = s.group == nullptr ? nullptr : &s.group->group,
-                              .shard = static_cast<gyre_shard>(s.shard),
-                              .replicas = s.replicas,
-                              .prefetch = s.prefetch,
-                              .bfloat16 = s.bfloat16,
-                              .deterministic = s.deterministic,
-                              .lanes = s.lanes});
+    *out = sharding == nullptr ? make<gyre_model>(c) : make<gyre_model>(c, *sharding);
   });
 }
 
-gyre_status gyre_model_gather(gyre_model* model, gyre_error* err) {
-  return guard(err, [&] { model->decoder.prepare(); });
-}
-
-gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group, gyre_error* err) {
-  return guard(err, [&] {
-    if (group->group.size() > 1) model->decoder.share(std::make_shared<GroupPeers>(group->group));
+gyre_status gyre_model_adapt(gyre_model* base, const gyre_lora* lora, int32_t head, const gyre_sharding* sharding,
+                             gyre_model** out) {
+  return guard([&] {
+    ModelConfig c = base->decoder.config();
+    if (c.lora.rank > 0) throw std::invalid_argument("adapter: the base has an adapter itself");
+    if (lora->rank < 1 || (lora->targets & GYRE_LORA_ALL) == 0 || !std::isfinite(lora->scale)) {
+      throw std::invalid_argument("adapter: rank is " + std::to_string(lora->rank) + ", targets are " +
+                                  std::to_string(lora->targets) + ", scale is " + std::to_string(lora->scale) +
+                                  ", expected a rank of at least 1, some targets and a finite scale");
+    }
+    c.lora = *lora, c.head = head, c.frozen = false;
+    *out = make<gyre_model>(c, sharding, *base);
   });
 }
 
-gyre_status gyre_check_tensor_parallel(const gyre_model_config* config, int32_t ranks, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_model_gather(gyre_model* model) { return guard(&Decoder::prepare, model->decoder); }
+
+gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group) {
+  return guard([&] {
+    if (model->decoder.peers() != nullptr) throw std::invalid_argument("the model is tensor parallel already");
+    if (group->size() == 1) return;
+    model->decoder.share(peers_over(group->own));
+  });
+}
+
+gyre_status gyre_check_tensor_parallel(const gyre_model_config* config, int32_t ranks) {
+  return guard([&] {
     const ModelConfig c(*config);
     const Slicing slicing(c, ranks);
   });
 }
 
-void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count) {
-  *first = model->lanes.first;
-  *count = model->lanes.count;
+gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor) {
+  return guard([&] { hand_held(model->decoder.parameters(), i, out, tensor); });
 }
 
-gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor, gyre_error* err) {
-  return guard(err, [&] { hand_held(model->decoder.parameters(), i, out, tensor); });
-}
-
-void gyre_model_free(gyre_model* model) { delete model; }
+void gyre_model_free(gyre_model* model) { release(model); }
 
 int32_t gyre_model_parameter_count(const gyre_model* model) {
   return static_cast<int32_t>(model->decoder.parameters().named.size());
 }
 
-gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out,
-                                 gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out) {
+  return guard([&] {
     model->decoder.require_parameters("parameter");
     const NamedTensor& parameter = named_parameter(model->decoder.parameters(), i);
     std::snprintf(name, GYRE_NAME_SIZE, "%s", parameter.name.c_str());
@@ -96,41 +97,41 @@ gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[G
   });
 }
 
-gyre_status gyre_model_touch(gyre_model* model, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_model_touch(gyre_model* model) {
+  return guard([&] {
     model->decoder.require_parameters("touch");
     model->decoder.touch();
   });
 }
 
-gyre_status gyre_model_freeze(gyre_model* model, int32_t filled, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_model_freeze(gyre_model* model, int32_t filled) {
+  return guard([&] {
     if (filled != 0) named_parameter(model->decoder.parameters(), filled - 1);
     model->decoder.freeze(filled);
   });
 }
 
-gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err) {
-  return guard(err, [&] { std::snprintf(out, size, "%s", model->decoder.backend().describe().c_str()); });
+gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size) {
+  return guard([&] { std::snprintf(out, size, "%s", model->decoder.backend().describe().c_str()); });
 }
 
-gyre_status gyre_model_set_recompute(gyre_model* model, bool on, gyre_error* err) {
-  return guard(err, [&] { model->decoder.set_recompute(on); });
+gyre_status gyre_model_set_recompute(gyre_model* model, bool on) {
+  return guard(&Decoder::set_recompute, model->decoder, on);
 }
 
 void gyre_model_work(const gyre_model* model, gyre_work* out) { *out = model->decoder.work(); }
 
 gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
-                             float* entropies, gyre_error* err) {
-  return guard(err, [&] { evaluate_policy(model->decoder, batch_view(*batch), temperature, logprobs, entropies); });
+                             float* entropies) {
+  return guard([&] { evaluate_policy(model->decoder, batch_view(*batch), temperature, logprobs, entropies); });
 }
 
-gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values, gyre_error* err) {
-  return guard(err, [&] { evaluate_critic(model->decoder, batch_view(*batch), values); });
+gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values) {
+  return guard([&] { evaluate_critic(model->decoder, batch_view(*batch), values); });
 }
 
-gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits) {
+  return guard([&] {
     Decoder& decoder = model->decoder;
     const int64_t offsets[] = {0, len};
     const std::vector<uint8_t> mask(len);

@@ -102,14 +102,13 @@ void gyre_build_info(char* out, size_t size) {
 
 void gyre_cuda_info(char* out, size_t size) {
   // guard: looking for GPUs runs libtorch's code.
-  gyre_error err{};
-  const gyre_status status = guard(&err, [&] { std::snprintf(out, size, "%s", gyre::describe_cuda().c_str()); });
-  if (status != GYRE_OK) std::snprintf(out, size, "none: %s", err.message);
+  const gyre_status status = guard([&] { std::snprintf(out, size, "%s", gyre::describe_cuda().c_str()); });
+  if (status != GYRE_OK) std::snprintf(out, size, "none: %s", gyre_message());
 }
 
-gyre_status gyre_set_threads(int32_t threads, gyre_error* err) {
-  return guard(err, [&] { gyre::set_num_threads(threads); });
-}
+const char* gyre_message(void) { return last_message; }
+
+gyre_status gyre_set_threads(int32_t threads) { return guard(gyre::set_num_threads, threads); }
 
 int32_t gyre_threads(void) { return gyre::num_threads(); }
 
@@ -126,8 +125,8 @@ int64_t gyre_peak_rss(void) {
 #endif
 }
 
-gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_measure(double* bandwidth, double* gemm_flops) {
+  return guard([&] {
     gyre::require_thread_setting();
     gyre::require_isa_setting();
     *bandwidth = read_bandwidth();
@@ -135,8 +134,8 @@ gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err)
   });
 }
 
-gyre_status gyre_describe_isa(int32_t i, gyre_isa* out, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_describe_isa(int32_t i, gyre_isa* out) {
+  return guard([&] {
     gyre::require_isa_setting();
     const auto all = gyre::variants();
     if (i >= static_cast<int32_t>(all.size())) {

@@ -33,29 +33,6 @@ std::string text(std::span<const int64_t> shape) {
   return out + "]";
 }
 
-std::vector<int64_t> dense_strides(std::span<const int64_t> shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<int64_t>(shape[i], 1);
-  return strides;
-}
-
-// Throws unless every element addressed by shape and strides, which a file may have given, lies within nbytes.
-void check_bounds(std::span<const int64_t> shape, std::span<const int64_t> strides, size_t item, size_t nbytes) {
-  bool inside = true;
-  int64_t last = 0;  // index of the furthest element
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 0) return;
-    int64_t reach = 0;
-    inside = inside && strides[i] >= 0 && !__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) &&
-             !__builtin_add_overflow(last, reach, &last);
-  }
-  if (!inside || static_cast<uint64_t>(last) >= nbytes / item) {
-    throw std::invalid_argument("shape " + text(shape) + " with strides " + text(strides) + " and " +
-                                std::to_string(item) + "-byte elements reaches outside the data, which has " +
-                                std::to_string(nbytes) + " bytes");
-  }
-}
-
 }  // namespace
 }  // namespace gyre::capi
 
@@ -63,8 +40,8 @@ using namespace gyre::capi;
 
 void gyre_tensor_free(gyre_tensor tensor) { delete static_cast<at::Tensor*>(tensor); }
 
-gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out) {
+  return guard([&] {
     const auto& t = *static_cast<const at::Tensor*>(tensor);
     if (t.dim() > GYRE_MAX_DIMS)
       throw std::invalid_argument("the tensor has " + std::to_string(t.dim()) + " dimensions");
@@ -74,29 +51,30 @@ gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_e
 }
 
 gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape,
-                                const int64_t* strides, const void* data, size_t nbytes, gyre_error* err) {
-  return guard(err, [&] {
+                                const void* data, size_t nbytes) {
+  return guard([&] {
     at::Tensor& to = tensor_of(tensor);
     const std::span sizes(shape, static_cast<size_t>(ndim));
     if (!std::ranges::equal(sizes, to.sizes())) {
       throw std::invalid_argument("the data has shape " + text(sizes) + ", expected the tensor's " + text(to.sizes()));
     }
-    std::vector<int64_t> steps = dense_strides(sizes);
-    if (strides != nullptr) steps.assign(strides, strides + sizes.size());
     const at::ScalarType type = kTypes.at(dtype);
     const size_t item = c10::elementSize(type);
-    check_bounds(sizes, steps, item, nbytes);
+    if (nbytes / item < static_cast<size_t>(to.numel())) {
+      throw std::invalid_argument("the data has " + std::to_string(nbytes) + " bytes, too few for shape " +
+                                  text(sizes));
+    }
     std::vector<double> aligned;  // a copy of data that is not, as in a mapped file
     if (reinterpret_cast<uintptr_t>(data) % item != 0) {
       aligned.resize((nbytes + sizeof(double) - 1) / sizeof(double));
       data = std::memcpy(aligned.data(), data, nbytes);
     }
-    to.copy_(at::from_blob(const_cast<void*>(data), sizes, steps, at::TensorOptions().dtype(type)));
+    to.copy_(at::from_blob(const_cast<void*>(data), sizes, at::TensorOptions().dtype(type)));
   });
 }
 
-gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes, gyre_error* err) {
-  return guard(err, [&] {
+gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes) {
+  return guard([&] {
     const at::Tensor& from = tensor_of(tensor);
     const at::ScalarType type = kTypes.at(dtype);
     const size_t want = static_cast<size_t>(from.numel()) * c10::elementSize(type);

@@ -37,13 +37,15 @@ class Meter {
 
 constexpr int64_t kHeadRows = 64;  // rows of logits kept at once
 
-// Calls body(first, count, logits of these rows) a few rows at a time.
+// Calls body(first, count, what computes the logits of these rows given their adapters) a few rows at a time.
 template <typename Body>
 void for_logits(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const int64_t> rows, Body&& body) {
   const auto count = static_cast<int64_t>(rows.size());
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const int64_t n = std::min(kHeadRows, count - begin);
-    body(begin, n, decoder.row_logits(hidden_NH, rows.subspan(begin, n)));
+    body(begin, n, [&](std::span<const AdapterRows> adapters) {
+      return decoder.row_logits(hidden_NH, rows.subspan(begin, n), adapters);
+    });
   }
 }
 
@@ -52,7 +54,10 @@ std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std
                               std::span<Sequence* const> sequences) {
   const int64_t vocab = decoder.config().vocab_size;
   std::vector<Draw> draws(rows.size());
-  for_logits(decoder, hidden_NH, rows, [&](int64_t begin, int64_t n, const at::Tensor& logits_RV) {
+  for_logits(decoder, hidden_NH, rows, [&](int64_t begin, int64_t n, auto&& compute) {
+    std::vector<AdapterRows> adapters;
+    for (int64_t r = 0; r < n; ++r) join_rows(adapters, sequences[begin + r]->request.policy->adapter(), r, 1);
+    const at::Tensor logits_RV = compute(adapters);
     const float* logits = logits_RV.const_data_ptr<float>();
     parallel_for(n, std::max<int64_t>(1, 16384 / vocab), [&](int64_t r) {
       const Sequence& s = *sequences[begin + r];
@@ -86,13 +91,21 @@ void Engine::submit(Request request) {
   check(request, config_, decoder_.config(), decoder_.bytes_per_page());
   if (!request.stop_strings.empty() && !stop_matcher_.has_vocabulary())
     throw std::invalid_argument(name + "stop strings need the vocabulary to be set first");
+  if (!request.policy) request.policy = {std::shared_ptr<const Decoder>(), &decoder_};
+  const Decoder& policy = *request.policy;
+  const bool beside = &policy.base() == &decoder_.base() && policy.config().head == GYRE_HEAD_LM && !decoder_.peers();
+  if (&policy != &decoder_ && !beside) {
+    throw std::invalid_argument(name + "its policy is no language model beside the base of the engine's, or several " +
+                                "ranks sample together");
+  }
   scheduler_.add(std::make_unique<Sequence>(std::move(request)));
 }
 
 void Engine::forget_older_weights() {
-  if (weights_ == decoder_.version()) return;
-  scheduler_.forget();
+  const auto own = [&](const Sequence* s) { return s->request.policy.get() == &decoder_; };
+  if (weights_ != decoder_.version() && std::ranges::all_of(scheduler_.by_arrival(), own)) scheduler_.forget();
   weights_ = decoder_.version();
+  scheduler_.renew([](const Sequence& s) { return s.request.policy->version(); });
 }
 
 int64_t Engine::step() {
@@ -136,15 +149,19 @@ void Engine::make_pages(int64_t count) {
 // The scheduled rows. `sampled` receives the sequences that are to have a new token.
 EnginePass Engine::plan(std::vector<Sequence*>& sampled) const {
   EnginePass pass;
+  std::vector<Sequence*> all;
   for (const auto& s : scheduler_.running()) {
-    if (s->scheduled == 0) continue;
+    if (s->scheduled > 0) all.push_back(s.get());
+  }
+  std::ranges::stable_sort(all, {}, &Sequence::weights);  // rows of one adapter lie together
+  for (Sequence* const s : all) {
     const auto row = static_cast<int64_t>(pass.ids.size());
-    pass.spans.push_back({row, s->scheduled, s->computed, s->pages});
+    pass.spans.push_back({row, s->scheduled, s->computed, s->pages, s->request.policy->adapter()});
     const auto first = s->tokens.begin() + s->computed;
     pass.ids.insert(pass.ids.end(), first, first + s->scheduled);
     if (s->decoding()) ++pass.decode_rows;
     if (!s->samples()) continue;
-    sampled.push_back(s.get());
+    sampled.push_back(s);
     pass.sampled.push_back(row + s->scheduled - 1);
   }
   if (pass.ids.empty()) throw std::logic_error("engine: nothing could be scheduled although requests are waiting");
@@ -177,7 +194,8 @@ bool Engine::follow() {
   for (size_t i = 0; i + 1 < pass.copies.size(); i += 2) kv_->copy_page(pass.copies[i], pass.copies[i + 1]);
   const at::Tensor hidden_NH = forward(pass);
   const Meter meter(decoder_);
-  for_logits(decoder_, hidden_NH, pass.sampled, [](int64_t, int64_t, const at::Tensor&) {});
+  for_logits(decoder_, hidden_NH, pass.sampled,
+             [](int64_t, int64_t, auto&& compute) { compute(std::span<const AdapterRows>()); });
   meter.charge(counts_.sample, 1);
   counts_.head_rows += static_cast<int64_t>(pass.sampled.size());
   ++counts_.steps;

@@ -6,8 +6,8 @@ namespace gyre {
 
 // All numbers as int64: the counts of the lists below, then these one after another, the page tables last.
 std::string EnginePass::encode() const {
-  std::vector<int64_t> all{num_pages, decode_rows, std::ssize(spans), std::ssize(copies), std::ssize(ids),
-                           std::ssize(sampled)};
+  std::vector<int64_t> all{num_pages,          decode_rows,     std::ssize(spans),
+                           std::ssize(copies), std::ssize(ids), std::ssize(sampled)};
   for (const RowSpan& s : spans) all.insert(all.end(), {s.row, s.count, s.position, std::ssize(s.pages)});
   all.insert(all.end(), copies.begin(), copies.end());
   all.insert(all.end(), ids.begin(), ids.end());
@@ -33,7 +33,7 @@ EnginePass::EnginePass(std::string_view bytes) {
   take(tables_, all.cend() - next);
   const int32_t* pages = tables_.data();
   for (auto s = shapes.begin(); s != shapes.end(); s += 4) {
-    spans.push_back({s[0], s[1], s[2], {pages, static_cast<size_t>(s[3])}});
+    spans.push_back({s[0], s[1], s[2], {pages, static_cast<size_t>(s[3])}, nullptr});
     pages += s[3];
   }
 }

@@ -15,7 +15,7 @@ int64_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
 }  // namespace
 
 size_t PrefixCache::Hash::operator()(const Key& key) const {
-  uint64_t h = static_cast<uint64_t>(key.parent);
+  uint64_t h = static_cast<uint64_t>(key.parent) ^ key.space << 32;
   for (const int32_t token : key.tokens) {
     h = (h ^ static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15;
     h ^= h >> 32;
@@ -25,17 +25,17 @@ size_t PrefixCache::Hash::operator()(const Key& key) const {
 
 size_t PrefixCache::Hash::operator()(int32_t page) const {
   const Node& node = (*nodes)[page];
-  return (*this)(Key{node.parent, node.tokens});
+  return (*this)(Key{node.parent, node.space, node.tokens});
 }
 
 bool PrefixCache::Equal::operator()(const Key& key, int32_t page) const {
   const Node& node = (*nodes)[page];
-  return key.parent == node.parent && std::ranges::equal(key.tokens, node.tokens);
+  return key.parent == node.parent && key.space == node.space && std::ranges::equal(key.tokens, node.tokens);
 }
 
 bool PrefixCache::Equal::operator()(int32_t a, int32_t b) const {
   const Node& node = (*nodes)[a];
-  return (*this)(Key{node.parent, node.tokens}, b);
+  return (*this)(Key{node.parent, node.space, node.tokens}, b);
 }
 
 PrefixCache::PrefixCache(int64_t num_pages, bool keep)
@@ -53,12 +53,12 @@ void PrefixCache::clear() {
   cached_ = 0;
 }
 
-PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens) const {
+PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, uint64_t space) const {
   Match match;
   if (!keep_) return match;
   int32_t at = root();
   for (; static_cast<int64_t>(tokens.size()) >= kPageTokens; tokens = tokens.subspan(kPageTokens)) {
-    const auto found = index_.find(Key{at, tokens.first(kPageTokens)});
+    const auto found = index_.find(Key{at, space, tokens.first(kPageTokens)});
     if (found == index_.end()) break;
     if (nodes_[*found].filled < kPageTokens) {
       match.pending = true;
@@ -70,6 +70,7 @@ PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens) const {
   tokens = tokens.first(std::min(rest, kPageTokens - 1));
   for (int32_t page = nodes_[at].child; page != kNone; page = nodes_[page].next) {
     const Node& node = nodes_[page];
+    if (node.space != space) continue;
     const int64_t known = common(tokens, std::span(node.tokens).first(node.known));
     const int64_t computed = std::min<int64_t>(known, node.filled);
     if (computed > match.partial_tokens) match.partial = page, match.partial_tokens = computed;
@@ -95,7 +96,7 @@ void PrefixCache::use(int32_t page) {
   peak_ = std::max(peak_, total() - available());
 }
 
-int32_t PrefixCache::take(int32_t parent) {
+int32_t PrefixCache::take(int32_t parent, uint64_t space) {
   if (free_.empty()) {
     if (evictable_.empty()) return kNone;
     --cached_;
@@ -106,6 +107,7 @@ int32_t PrefixCache::take(int32_t parent) {
   Node& node = nodes_[page];
   node.parent = parent == kNone ? root() : parent;
   node.users = 1;
+  node.space = space;
   Node& above = nodes_[node.parent];
   node.next = above.child;
   if (node.next != kNone) nodes_[node.next].previous = page;

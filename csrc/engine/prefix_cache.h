@@ -48,8 +48,8 @@ class PrefixCache {
   int64_t available() const { return free() + cached_; }  // that take() can give
   int64_t peak() const { return peak_; }                  // most pages with users so far
 
-  // The longest prefix of the tokens that is computed.
-  Match find(std::span<const int32_t> tokens) const;
+  // The longest prefix of the tokens that is computed. Nothing is shared between spaces, which have different weights.
+  Match find(std::span<const int32_t> tokens, uint64_t space = 0) const;
   // Pages of the list that have no users.
   int64_t idle(std::span<const int32_t> pages) const;
 
@@ -57,9 +57,9 @@ class PrefixCache {
   void use(int32_t page);
   // True when the page has no user and holds exactly this many positions: its next user may append to it.
   bool extendable(int32_t page, int64_t positions) const;
-  // A page with one user and nothing computed, to follow `parent` (kNone: to be a first page). kNone when every page
-  // has users.
-  int32_t take(int32_t parent);
+  // A page with one user and nothing computed, to follow `parent` (kNone: to be a first page) in its space. kNone when
+  // every page has users.
+  int32_t take(int32_t parent, uint64_t space = 0);
   // Declares that the coming pass computes the page's leading positions, which then hold these tokens: find() reports
   // them as pending until commit() or withdraw().
   void announce(int32_t page, std::span<const int32_t> tokens);
@@ -81,10 +81,12 @@ class PrefixCache {
     int32_t known = 0;     // the same and those announced
     bool indexed = false;  // find() sees it as a whole page, all 16 tokens being known
     uint64_t used = 0;     // when it lost its last user
+    uint64_t space = 0;
     std::array<int32_t, kPageTokens> tokens{};
   };
   struct Key {
     int32_t parent;
+    uint64_t space;
     std::span<const int32_t> tokens;  // 16
   };
   struct Hash {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +14,11 @@
 
 namespace gyre {
 
+class Decoder;
+
 struct Request {
   uint64_t id = 0;
+  std::shared_ptr<const Decoder> policy{};  // null: the engine's decoder
   std::vector<int32_t> prompt{};
   gyre_sampling sampling{};
   std::vector<int32_t> stop_ids{};          // ids outside the vocabulary never occur and are harmless
@@ -28,7 +32,7 @@ struct Output {
   std::vector<int32_t> tokens{};  // the stop token included, and all of the tokens that a stop string ends in
   std::vector<float> logprobs{};  // under the policy being trained: logits / temperature over the whole vocabulary
   std::vector<float> sampling_logprobs{};  // under the distribution sampled from; 0 for greedy
-  int64_t cached_tokens = 0;  // prompt tokens whose keys and values were found in the prefix cache
+  int64_t cached_tokens = 0;               // prompt tokens whose keys and values were found in the prefix cache
 };
 
 struct Sequence {
@@ -39,6 +43,7 @@ struct Sequence {
   std::vector<float> logprobs, sampling_logprobs;
   std::string text;  // bytes of the output; kept only when there are stop strings
 
+  uint64_t weights = 0;        // the policy's version that the pages were computed with
   std::vector<int32_t> pages;  // page table
   int64_t computed = 0;        // leading positions whose keys and values are in the pages
   int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1

@@ -79,7 +79,7 @@ void Scheduler::commit() {
 // Makes the sequence's pages cover `positions`; false when the sequence itself had to give way.
 bool Scheduler::grow(Sequence& s, int64_t positions) {
   while (static_cast<int64_t>(s.pages.size()) < pages_for(positions)) {
-    const int32_t page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back());
+    const int32_t page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back(), s.weights);
     if (page != PrefixCache::kNone) {
       s.pages.push_back(page);
       continue;
@@ -98,7 +98,7 @@ Scheduler::Admission Scheduler::admit(std::unique_ptr<Sequence>& waiting, const 
   const int64_t others = static_cast<int64_t>(running_.size());
   if (others >= max_sequences_) return Admission::kNoRoom;
   Sequence& s = *waiting;
-  const PrefixCache::Match match = cache_.find(std::span(s.tokens).first(s.length() - 1));
+  const PrefixCache::Match match = cache_.find(std::span(s.tokens).first(s.length() - 1), s.weights);
   if (match.pending) return Admission::kPending;
   const int64_t shared = static_cast<int64_t>(match.pages.size());
   if (cache_.available() - cache_.idle(match.pages) < pages_for(s.length()) - shared + others)
@@ -126,7 +126,7 @@ void Scheduler::share(Sequence& s, const PrefixCache::Match& match, const CopyPa
   int32_t page = match.partial;
   cache_.use(page);
   if (!append) {  // others have gone on from there in another way
-    page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back());
+    page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back(), s.weights);
     if (page != PrefixCache::kNone) copy(match.partial, page);
     std::vector<int32_t> source = {match.partial};
     cache_.release(source);
@@ -137,13 +137,17 @@ void Scheduler::share(Sequence& s, const PrefixCache::Match& match, const CopyPa
   cache_.commit(page, page_tokens(s, s.computed / kPageTokens, s.computed));
 }
 
+void Scheduler::restart(size_t running) {
+  std::unique_ptr<Sequence> s = std::move(running_[running]);
+  running_.erase(running_.begin() + static_cast<ptrdiff_t>(running));
+  cache_.release(s->pages);
+  budget_ += s->scheduled;
+  s->computed = s->scheduled = 0;
+  insert_by_arrival(waiting_, std::move(s));
+}
+
 void Scheduler::restart_youngest() {
-  std::unique_ptr<Sequence> youngest = std::move(running_.back());
-  running_.pop_back();
-  cache_.release(youngest->pages);
-  budget_ += youngest->scheduled;
-  youngest->computed = youngest->scheduled = 0;
-  insert_by_arrival(waiting_, std::move(youngest));
+  restart(running_.size() - 1);
   ++preemptions_;
 }
 
@@ -170,10 +174,15 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
 }
 
 void Scheduler::forget() {
-  const int64_t before = preemptions_;
-  while (!running_.empty()) restart_youngest();
-  preemptions_ = before;  // not for want of pages
+  while (!running_.empty()) restart(running_.size() - 1);
   cache_.clear();
+}
+
+void Scheduler::renew(const std::function<uint64_t(const Sequence&)>& version_of) {
+  for (size_t i = running_.size(); i-- > 0;) {
+    if (running_[i]->weights != version_of(*running_[i])) restart(i);
+  }
+  for (auto& s : waiting_) s->weights = version_of(*s);
 }
 
 }  // namespace gyre

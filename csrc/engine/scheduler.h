@@ -43,6 +43,8 @@ class Scheduler {
   std::unique_ptr<Sequence> remove(uint64_t id);
   // Forgets every key and value; running sequences go back to the queue.
   void forget();
+  // Sends the running sequences back to the queue whose weights have another version now, and notes all versions.
+  void renew(const std::function<uint64_t(const Sequence&)>& version_of);
 
   bool contains(uint64_t id) const { return ids_.contains(id); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
@@ -59,6 +61,7 @@ class Scheduler {
   bool grow(Sequence& sequence, int64_t positions);
   Admission admit(std::unique_ptr<Sequence>& waiting, const CopyPage& copy);
   void share(Sequence& sequence, const PrefixCache::Match& match, const CopyPage& copy);
+  void restart(size_t running);
   void restart_youngest();
 
   int64_t max_sequences_, max_rows_;

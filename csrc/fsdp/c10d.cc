@@ -112,8 +112,8 @@ class C10dTransport : public Transport {
     gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(keys_of(options, "gloo"), options.rank, options.size, settings);
     if (make_nccl == nullptr) return;
     const auto store = keys_of(options, "nccl");
-    nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
-        make_nccl(store.get(), options.rank, options.size, options.timeout));
+    nccl_ =
+        c10::intrusive_ptr<c10d::Backend>::reclaim(make_nccl(store.get(), options.rank, options.size, options.timeout));
   }
 
   std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,

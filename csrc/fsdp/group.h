@@ -16,20 +16,41 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "fsdp/store.h"
 #include "gyre.h"
 
 namespace gyre {
 
+class Peers;  // backend/peers.h
+
 struct GroupError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// Where the ranks of a run find each other: a table of keys and values that all of them reach, kept by c10d.
+// Safe to call from several threads. Everything throws std::runtime_error when the store cannot be reached.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  // Does not wait for the key.
+  virtual std::optional<std::string> find(const std::string& key) = 0;
+  // Sets a key that nobody has set, and returns the value that it has then: the first claim counts.
+  virtual std::string claim(const std::string& key, const std::string& value) = 0;
+};
+
+// A FileStore: a file that every rank of one machine opens. Who may join is up to the permissions of its folder.
+std::shared_ptr<Store> open_file_store(const std::string& path);
+
+// A client of the TCPStore at host:port, which waits at most so many seconds for the server to be there. With a
+// listener, a listening socket whose port this is, this process serves the store; it owns the socket from here on.
+std::shared_ptr<Store> open_tcp_store(const std::string& host, int port, std::optional<int> listener, double seconds);
 
 struct GroupOptions {
   int rank = 0, size = 1;
@@ -133,7 +154,16 @@ class Group {
   std::array<gyre_traffic, GYRE_CARGO_KINDS> traffic_{};
 };
 
+// The ranks of a group as the peers that sample from one model together.
+std::shared_ptr<Peers> peers_over(std::shared_ptr<Group> group);
+
 // Throws std::runtime_error saying what is missing. The options are there for the whole life of the transport.
 std::unique_ptr<Transport> open_transport(const GroupOptions& options);
 
 }  // namespace gyre
+
+// The handle of gyre.h, which the models made with it share.
+struct gyre_group : gyre::Group {
+  using Group::Group;
+  std::shared_ptr<gyre_group> own;  // the caller's; empty once freed
+};

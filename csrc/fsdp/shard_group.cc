@@ -23,8 +23,8 @@ ShardGroup::ShardGroup(const Backend& inner, const ModelConfig& config, const Sh
     : inner_(inner),
       sharding_(sharding),
       ranks_(sharding.group == nullptr ? alone_ : *sharding.group),
-      map_(lay_out(config, [&](int64_t count) { return hollow(inner, count); }),
-           ranks_.size() / sharding.replicas, inner.product_block()),
+      map_(lay_out(config, [&](int64_t count) { return hollow(inner, count); }), ranks_.size() / sharding.replicas,
+           inner.product_block()),
       shard_(ranks_.rank() % map_.shards()),
       replica_(ranks_.rank() / map_.shards()) {}
 
@@ -142,8 +142,7 @@ void ShardGroup::add_rows(std::span<const at::Tensor> rows) const {
 template <typename T>
 std::vector<std::vector<T>> ShardGroup::all_gather(std::span<const T> mine) const {
   std::vector<std::vector<T>> all;
-  for (const std::string& bytes :
-       ranks_.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size_bytes()})) {
+  for (const std::string& bytes : ranks_.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size_bytes()})) {
     std::memcpy(all.emplace_back(bytes.size() / sizeof(T)).data(), bytes.data(), bytes.size());
   }
   all.resize(static_cast<size_t>(map_.shards()));  // the first replica's: the others' are the same
@@ -166,9 +165,8 @@ void ShardGroup::sum_runs(std::span<const double> numbers, size_t rows, std::spa
 
 void ShardGroup::sum_sketches(std::span<float> sketch) const {
   std::vector<std::vector<float>> rows = all_gather<float>(sketch);
-  combine_tree(rows.size(), [&](size_t a, size_t b) {
-    std::ranges::transform(rows[a], rows[b], rows[a].begin(), std::plus<>());
-  });
+  combine_tree(rows.size(),
+               [&](size_t a, size_t b) { std::ranges::transform(rows[a], rows[b], rows[a].begin(), std::plus<>()); });
   std::ranges::copy(rows[0], sketch.begin());
 }
 

@@ -1,8 +1,8 @@
 // Which rank holds which shard of a set's flat storages.
 //
 // Every flat storage (root, blocks) is cut into as many shards as there are ranks, of about the same size. Cuts lie
-// only where a backend's products() begins a new run of entries (a parameter's first entry, and every block after it), so
-// that each of its partial sums is one rank's: collected and added in order they give the bits that one process has.
+// only where a backend's products() begins a new run of entries (a parameter's first entry, and every block after it),
+// so that each of its partial sums is one rank's: collected and added in order they give the bits that one process has.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct ShardRun {
 
 class ShardMap {
  public:
-  // `block`: entries that products() adds up before it goes on; 0: it has no such order, and a run is as long as it can be.
+  // `block`: entries that products() adds up before it goes on; 0: it has no such order, and a run is as long as it can
+  // be.
   ShardMap(const ParameterSet& shape, int shards, int64_t block);
 
   int shards() const { return shards_; }

@@ -54,10 +54,10 @@ void ShardedSet::begin_lane(int) {
 HeldShard ShardedSet::held(size_t parameter, const at::Tensor& value) const {
   const ShardMap::Range range = group_.map().held(parameter, group_.shard());
   const int64_t writes = group_.replica() == 0 ? range.count : 0;
-  if (!whole_.empty()) return {value.view({-1}), 0, range.first, writes};
+  if (!whole_.empty()) return {value.view({-1}), {0, range.first, writes}};
   const at::Tensor own = own_.flats()[range.flat];
   const int64_t at = range.count == 0 ? 0 : range.at - group_.begin(range.flat);
-  return {own.narrow(0, at, range.count), range.first, range.first, writes};
+  return {own.narrow(0, at, range.count), {range.first, range.first, writes}};
 }
 
 void ShardedSet::zero() {

@@ -146,6 +146,10 @@ class ShardedBackend : public Backend {
       return;
     }
     ShardedSet& weights = sharded(parameters);
+    for (size_t k = 0; k < parameters.b_from.size(); ++k) {
+      weights.own().b_from.resize(parameters.b_from.size());
+      weights.own().b_from[k] = std::clamp<int64_t>(parameters.b_from[k] - group_.begin(k), 0, group_.count(k));
+    }
     inner_->adamw(weights.own(), sharded(first).own(), sharded(second).own(), sharded(gradients).own(), c);
     if (!weights.whole().empty()) group_.gather_all(weights.own().flats(), weights.whole());
   }
@@ -177,7 +181,7 @@ class ShardedBackend : public Backend {
 
 // Refuses settings that do not fit each other or the number of ranks.
 void check(const Sharding& s) {
-  const int size = s.ranks();
+  const int size = s.group == nullptr ? 1 : s.group->size();
   if (s.replicas < 1 || size % s.replicas != 0) {
     refuse("replicas is " + std::to_string(s.replicas) + ", expected a divisor of the " + std::to_string(size) +
            " ranks");
@@ -202,19 +206,15 @@ std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const Model
 
 Lanes lanes_of(const Sharding& s) {
   if (!s.deterministic) return {};
-  const int count = s.lanes / s.ranks();
-  return {.first = s.rank() * count, .count = count};
+  if (s.group == nullptr) return {.first = 0, .count = s.lanes};
+  const int count = s.lanes / s.group->size();
+  return {.first = s.group->rank() * count, .count = count};
 }
 
 HeldShard held_shard(const ParameterSet& set, int32_t parameter) {
   const at::Tensor& value = set.named[static_cast<size_t>(parameter)].value;
-  if (set.residence == nullptr) return {value.view({-1}), 0, 0, value.numel()};
+  if (set.residence == nullptr) return {value.view({-1}), {.first = 0, .own_first = 0, .own_count = value.numel()}};
   return sharded(set).held(static_cast<size_t>(parameter), value);
-}
-
-std::vector<at::Tensor> held_flats(const ParameterSet& set) {
-  if (set.residence == nullptr || !sharded(set).whole().empty()) return set.flats();
-  return sharded(set).own().flats();
 }
 
 void begin_lane(ParameterSet& gradients, int lane) {

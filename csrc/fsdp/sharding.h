@@ -20,18 +20,7 @@
 
 namespace gyre {
 
-struct Sharding {
-  Group* group = nullptr;  // must outlive the model; null: one rank
-  gyre_shard shard = GYRE_SHARD_FULL;
-  int replicas = 1;       // full copies of the model, each in shards over ranks / replicas neighbours
-  int prefetch = 1;       // blocks that are under way while one computes; 0: nothing is, gradients neither
-  bool bfloat16 = false;  // between ranks; otherwise float32
-  bool deterministic = false;
-  int lanes = 1;  // of all ranks together
-
-  int rank() const { return group == nullptr ? 0 : group->rank(); }
-  int ranks() const { return group == nullptr ? 1 : group->size(); }
-};
+using Sharding = gyre_sharding;
 
 // Wraps a backend for models of this configuration. Throws std::invalid_argument for settings that do not fit each
 // other or the number of ranks.
@@ -42,13 +31,9 @@ std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const Model
 // all of it), flat, and the entries of it that no other rank of its replica writes to a checkpoint.
 struct HeldShard {
   at::Tensor values;  // aliases the storage
-  int64_t first = 0;
-  int64_t own_first = 0, own_count = 0;
+  gyre_held place;
 };
 HeldShard held_shard(const ParameterSet& set, int32_t parameter);
-
-// The flat storages that this rank holds of a set, sharded or not.
-std::vector<at::Tensor> held_flats(const ParameterSet& set);
 
 // With `deterministic`: what is added to the gradients from now on belongs to this lane, one of those of this rank, in
 // rising order.

@@ -38,6 +38,9 @@ struct AttentionShape {
 struct PagedRows {
   int64_t row, count, position;
   const int32_t* pages;
+
+  // Pages that hold its keys, those of these rows included.
+  int64_t page_count() const { return (position + count + kPageTokens - 1) / kPageTokens; }
 };
 
 // Writes k and v rows (kv_heads * head_dim wide, row strides ld_k and ld_v) into the sequences' pages.

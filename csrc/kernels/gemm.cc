@@ -1,6 +1,8 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/bf16.h"
@@ -13,7 +15,8 @@ namespace {
 constexpr int64_t kInnerBlock = 768;  // rows of a panel per pass: 144 KiB, which stay in the second-level cache
 constexpr int64_t kRowBlock = 96;     // rows per task
 
-// The matrix unit is done with a panel before the next one has come: each serves more rows.
+// The matrix unit is done with a panel before the next one has come, and those of a quantised matrix have to be made:
+// each serves more rows.
 constexpr int64_t kMatrixRowBlock = 384;
 constexpr int64_t kAhead = 4;  // tiles fetched before they are transposed
 
@@ -40,6 +43,33 @@ const float* unpack(const float* panel, int64_t steps) {
   return buffer.data();
 }
 
+vf numbers_of(const int8_t* codes) {
+  typedef int8_t vb __attribute__((vector_size(kLanes)));
+  typedef int16_t vs __attribute__((vector_size(2 * kLanes)));  // by way of which GCC finds the instructions
+  vb some;
+  std::memcpy(&some, codes, sizeof some);
+  return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(some, vs), vi), vf);
+}
+
+// Rows first .. first+steps-1 of panel p. Those of a quantised matrix are made as pack_panels() would, in a buffer that
+// is valid until the thread's next call.
+const float* panel_rows(const Panels& w, int64_t p, int64_t first, int64_t steps) {
+  if (w.codes == nullptr) return w.data + (p * w.depth() + first) * kPanel;
+  thread_local Buffer buffer;
+  buffer.reserve(steps * kPanel);
+  const bool pairs = w.precision == Precision::kBfloat16;
+  const float* scales = w.scales + p * kPanel;
+  const int8_t* codes = w.codes + (p * round_up(w.in, 2) + (pairs ? 2 : 1) * first) * kPanel;
+  float* to = buffer.data();
+  for (int64_t i = 0; i < steps; ++i, to += kPanel, codes += (pairs ? 2 : 1) * kPanel) {
+    for (int64_t j = 0; j < kPanel; j += kLanes) {
+      const vf scale = load(scales + j), even = numbers_of(codes + j) * scale;
+      store(to + j, pairs ? joined(even, numbers_of(codes + kPanel + j) * scale) : even);
+    }
+  }
+  return buffer.data();
+}
+
 template <class Engine>
 void multiply_block(int64_t rows, int64_t vectors, Strided a, const float* panel, int64_t steps, const float* start,
                     ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
@@ -53,36 +83,50 @@ void multiply_block(int64_t rows, int64_t vectors, Strided a, const float* panel
   multiply_panel<Engine>(rows, vectors, a, 0, panel, steps, next, start, start_row, c, ldc);
 }
 
+// Where the chains of a product begin: at the bias (null: zero), or at what is in y.
+struct Start {
+  const float* bias;
+  bool at_y;
+};
+
 // a: the rows of x as the engine takes them, `numbers` of them for each row of a panel.
 template <class Engine>
 void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, int64_t numbers, int64_t rows,
-                   const float* bias, float* y, int64_t ldy) {
+                   Start begin, float* y, int64_t ldy) {
   constexpr bool kPairs = !std::is_same_v<Engine, Floats>, kBlocked = std::is_same_v<Engine, Blocked>;
   const int64_t panels = ceil_div(out, kPanel), depth = w.depth();
-  const int64_t row_blocks = ceil_div(rows, kBlocked ? kMatrixRowBlock : kRowBlock);
+  const int64_t row_blocks = ceil_div(rows, kBlocked || w.codes ? kMatrixRowBlock : kRowBlock);
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const bool streamed = row_blocks == 1;
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
-  const bool in_strips = streamed && rows > kTileRows && !kBlocked;
+  const bool in_strips = streamed && (rows > kTileRows || w.codes) && !kBlocked;
   const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kChainSteps);
   const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
                                           120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
     const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
     const int64_t width = std::min(kPanel, out - p * kPanel);
-    const float* panel = w.data + p * depth * kPanel;
-    const float* block_bias = bias ? bias + p * kPanel : nullptr;
+    const float* block_bias = begin.bias ? begin.bias + p * kPanel : nullptr;
     float* block_y = y + first * ldy + p * kPanel;
     [[maybe_unused]] const ScopeOf<Engine> scope{};
     for (int64_t k = 0; k < depth; k += inner) {
-      const float *block_a = a + first * lda + k * numbers, *block = panel + k * kPanel;
-      multiply_columns(n, width, k ? block_y : block_bias, k ? ldy : 0, block_y, ldy,
-                       [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* to, ptrdiff_t ld_to) {
-                         multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, std::min(inner, depth - k), start,
-                                                start_row, to, ld_to);
-                       });
+      const int64_t steps = std::min(inner, depth - k);
+      const float *block_a = a + first * lda + k * numbers, *block = panel_rows(w, p, k, steps);
+      const bool goes_on = k > 0 || begin.at_y;
+      multiply_columns(
+          n, width, goes_on ? block_y : block_bias, goes_on ? ldy : 0, block_y, ldy,
+          [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* to, ptrdiff_t ld_to) {
+            multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, steps, start, start_row, to, ld_to);
+          });
     }
   });
+}
+
+// Number i of a column of a panel.
+float element(const float* column, int64_t i, Precision precision) {
+  if (precision == Precision::kFloat32) return column[i * kPanel];
+  const auto word = std::bit_cast<uint32_t>(column[i / 2 * kPanel]);
+  return from_bf16(static_cast<uint16_t>(i % 2 ? word >> 16 : word));
 }
 
 // Some rows and columns of a panel, one number or pair at a time.
@@ -95,6 +139,36 @@ void pack_rest(const float* from, int64_t in, int64_t rows, int64_t columns, Pre
       join_pairs(from + r * in, columns, words);
       for (int64_t c = 0; c < ceil_div(columns, 2); ++c) to[c * kPanel + r] = words[c];
     }
+  }
+}
+
+void multiply_from(const Panels& w, int64_t out, const float* operands, int64_t rows, Start begin, float* y,
+                   int64_t ldy) {
+  const int64_t lda = operand_width(w.precision, w.in);
+  multiply_rows<Pairs>(w, out, operands, lda, kWords ? 1 : 2, rows, begin, y, ldy);
+}
+
+void multiply_rounded(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, Start begin, float* y,
+                      int64_t ldy) {
+  const int64_t lda = operand_width(w.precision, w.in);
+  thread_local Buffer converted;
+  converted.reserve(rows * lda);
+  float* a = converted.data();
+  parallel_for(rows, std::max<int64_t>(1, 32768 / w.in),
+               [&](int64_t r) { to_operand(x + r * ldx, w.in, a + r * lda); });
+  multiply_from(w, out, a, rows, begin, y, ldy);
+}
+
+// Columns of a panel's rows, kLanes of them, as rows of weights that are `in` numbers long, `numbers` in a word.
+void unpack_tile(const float* rows, int64_t in, int64_t numbers, float* to) {
+  if (numbers == 1) return transpose_tile(rows, kPanel, to, in);
+  float words[kLanes * kLanes];
+  transpose_tile(rows, kPanel, words, kLanes);
+  for (int64_t r = 0; r < kLanes; ++r) {
+    uint16_t halves[2 * kLanes];
+    std::memcpy(halves, words + r * kLanes, sizeof halves);
+    store(to + r * in, load_elements(halves));
+    store(to + r * in + kLanes, load_elements(halves + kLanes));
   }
 }
 
@@ -146,6 +220,28 @@ void pack_panels(const float* weight, int64_t out, int64_t in, Precision precisi
   });
 }
 
+void quantize_panels(const float* weight, int64_t out, int64_t in, int8_t* codes, float* scales) {
+  const int64_t depth = round_up(in, 2);
+  parallel_for(ceil_div(out, kPanel), std::max<int64_t>(1, 20000 / (in * kPanel)), [&](int64_t p) {
+    int8_t* panel = codes + p * depth * kPanel;
+    std::fill_n(panel, depth * kPanel, int8_t{0});
+    std::fill_n(scales + p * kPanel, kPanel, 0.0f);
+    for (int64_t r = 0; r < std::min(kPanel, out - p * kPanel); ++r) {
+      const float* row = weight + (p * kPanel + r) * in;
+      float most = 0;
+      for (int64_t i = 0; i < in; ++i) most = std::abs(row[i]) > most || row[i] != row[i] ? std::abs(row[i]) : most;
+      const float scale = most / 127;
+      scales[p * kPanel + r] = scale;
+      if (scale == 0) continue;
+      // A row with an infinite number or a NaN becomes one of those.
+      const auto code = [&](float x) {
+        return std::isfinite(scale) ? std::clamp(std::nearbyint(x / scale), -127.0f, 127.0f) : 1.0f;
+      };
+      for (int64_t i = 0; i < in; ++i) panel[i * kPanel + r] = static_cast<int8_t>(code(row[i]));
+    }
+  });
+}
+
 int64_t operand_width(Precision precision, int64_t in) {
   if (precision == Precision::kFloat32) return in;
   return ceil_div(in, 2) * (kWords ? 1 : 2);
@@ -153,21 +249,42 @@ int64_t operand_width(Precision precision, int64_t in) {
 
 void multiply_operands(const Panels& w, int64_t out, const float* operands, int64_t rows, const float* bias, float* y,
                        int64_t ldy) {
-  const int64_t lda = operand_width(w.precision, w.in);
-  if (w.precision == Precision::kFloat32) return multiply_rows<Floats>(w, out, operands, lda, 1, rows, bias, y, ldy);
-  multiply_rows<Pairs>(w, out, operands, lda, kWords ? 1 : 2, rows, bias, y, ldy);
+  if (w.precision != Precision::kFloat32) return multiply_from(w, out, operands, rows, {bias, false}, y, ldy);
+  multiply_rows<Floats>(w, out, operands, w.in, 1, rows, {bias, false}, y, ldy);
 }
 
 void multiply_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, const float* bias,
                      float* y, int64_t ldy) {
-  if (w.precision == Precision::kFloat32) return multiply_rows<Floats>(w, out, x, ldx, 1, rows, bias, y, ldy);
-  const int64_t lda = operand_width(w.precision, w.in);
-  thread_local Buffer converted;
-  converted.reserve(rows * lda);
-  float* a = converted.data();
-  parallel_for(rows, std::max<int64_t>(1, 32768 / w.in),
-               [&](int64_t r) { to_operand(x + r * ldx, w.in, a + r * lda); });
-  multiply_operands(w, out, a, rows, bias, y, ldy);
+  if (w.precision != Precision::kFloat32) return multiply_rounded(w, out, x, ldx, rows, {bias, false}, y, ldy);
+  multiply_rows<Floats>(w, out, x, ldx, 1, rows, {bias, false}, y, ldy);
+}
+
+void add_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) {
+  if (w.precision != Precision::kFloat32) return multiply_rounded(w, out, x, ldx, rows, {nullptr, true}, y, ldy);
+  multiply_rows<Floats>(w, out, x, ldx, 1, rows, {nullptr, true}, y, ldy);
+}
+
+void unpack_panels(const Panels& whole, int64_t first, int64_t count, float* weight) {
+  const Panels w = whole.from(first);
+  const int64_t depth = w.depth(), numbers = w.precision == Precision::kFloat32 ? 1 : 2;
+  parallel_for(ceil_div(count, kPanel), std::max<int64_t>(1, 20000 / (w.in * kPanel)), [&](int64_t p) {
+    const int64_t columns = std::min(kPanel, count - p * kPanel);
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      const int64_t steps = std::min<int64_t>(kLanes, depth - k), at = k * numbers;
+      const float* rows = panel_rows(w, p, k, steps);
+      float* to = weight + p * kPanel * w.in + at;
+      for (int64_t j = 0; j < columns; j += kLanes, to += kLanes * w.in) {
+        const int64_t n = std::min<int64_t>(kLanes, columns - j), width = std::min(numbers * kLanes, w.in - at);
+        if (n == kLanes && width == numbers * kLanes) {
+          unpack_tile(rows + j, w.in, numbers, to);
+          continue;
+        }
+        for (int64_t r = 0; r < n; ++r) {
+          for (int64_t i = 0; i < width; ++i) to[r * w.in + i] = element(rows + j + r, i, w.precision);
+        }
+      }
+    }
+  });
 }
 
 void gather_columns(const Panels& w, const int32_t* columns, int64_t rows, float* y) {
@@ -175,14 +292,7 @@ void gather_columns(const Panels& w, const int32_t* columns, int64_t rows, float
   parallel_for(rows, std::max<int64_t>(1, 16384 / w.in), [&](int64_t r) {
     const float* from = w.data + columns[r] / kPanel * depth * kPanel + columns[r] % kPanel;
     float* to = y + r * w.in;
-    for (int64_t i = 0; i < w.in; ++i) {
-      if (w.precision == Precision::kFloat32) {
-        to[i] = from[i * kPanel];
-      } else {
-        const auto word = std::bit_cast<uint32_t>(from[i / 2 * kPanel]);
-        to[i] = from_bf16(static_cast<uint16_t>(i % 2 ? word >> 16 : word));
-      }
-    }
+    for (int64_t i = 0; i < w.in; ++i) to[i] = element(from, i, w.precision);
   });
 }
 

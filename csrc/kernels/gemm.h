@@ -18,21 +18,38 @@ struct Panels {
   const float* data;
   int64_t in;
   Precision precision;
+  // Of a quantised matrix, which has no data: the numbers are codes times their column's scale, rounded to the
+  // precision. Codes lie in panels [ceil(out/panel)][round_up(in, 2)][panel], scales one for each column of a panel.
+  const int8_t* codes = nullptr;
+  const float* scales = nullptr;
 
   int64_t depth() const { return precision == Precision::kBfloat16 ? ceil_div(in, 2) : in; }
+  // From this column on, a multiple of kPanel.
+  Panels from(int64_t column) const {
+    if (codes == nullptr) return {data + column * depth(), in, precision};
+    return {nullptr, in, precision, codes + column * round_up(in, 2), scales + column};
+  }
 };
 
 // weight: [out, in] row-major.
 GYRE_KERNEL(void, pack_panels, const float* weight, int64_t out, int64_t in, Precision precision, float* panels);
+// Symmetric int8 per row of weight [out, in]: scale = the largest magnitude / 127, codes are rounded to nearest even.
+// Zeros after the last row and column.
+GYRE_KERNEL(void, quantize_panels, const float* weight, int64_t out, int64_t in, int8_t* codes, float* scales);
 // y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
 GYRE_KERNEL(void, multiply_panels, const Panels& panels, int64_t out, const float* x, int64_t ldx, int64_t rows,
             const float* bias, float* y, int64_t ldy);
-// The same for x as operands: what the kernel makes of rows first. Rows lie operand_width() floats apart.
+// y += the same product: the chain goes on from what is in y.
+GYRE_KERNEL(void, add_panels, const Panels& panels, int64_t out, const float* x, int64_t ldx, int64_t rows, float* y,
+            int64_t ldy);
+// Rows of W from columns first .. first+count-1 of the panels, as they were packed; first is a multiple of kPanel.
+GYRE_KERNEL(void, unpack_panels, const Panels& panels, int64_t first, int64_t count, float* weight);
+// multiply_panels() for x as operands: what the kernel makes of rows first. Rows lie operand_width() floats apart.
 GYRE_KERNEL(void, multiply_operands, const Panels& panels, int64_t out, const float* operands, int64_t rows,
             const float* bias, float* y, int64_t ldy);
 // Floats of an operand's row of `in` numbers: as many in f32, words of bf16 numbers where the variant multiplies those.
 GYRE_KERNEL(int64_t, operand_width, Precision precision, int64_t in);
-// y[r] = row columns[r] of W.
+// y[r] = row columns[r] of W, which is not quantised.
 GYRE_KERNEL(void, gather_columns, const Panels& panels, const int32_t* columns, int64_t rows, float* y);
 
 class PackedMatrix {
@@ -46,6 +63,16 @@ class PackedMatrix {
     panels_.data = memory_.data();
     pack_panels(weight, out, in, precision, memory_.data());
   }
+  // The same as codes of int8, which take a quarter of the memory in f32, half in bf16.
+  void quantize(const float* weight, int64_t out, int64_t in, Precision precision) {
+    const int64_t columns = ceil_div(out, kPanel) * kPanel;
+    out_ = out;
+    memory_.reserve(columns + ceil_div(columns * round_up(in, 2), 4));
+    float* scales = memory_.data();
+    auto* codes = reinterpret_cast<int8_t*>(scales + columns);
+    quantize_panels(weight, out, in, codes, scales);
+    panels_ = {nullptr, in, precision, codes, scales};
+  }
   bool empty() const { return out_ == 0; }
   int64_t out() const { return out_; }
   const Panels& panels() const { return panels_; }
@@ -56,11 +83,14 @@ class PackedMatrix {
   void multiply_operands(const float* operands, int64_t rows, const float* bias, float* y, int64_t ldy) const {
     gyre::multiply_operands(panels_, out_, operands, rows, bias, y, ldy);
   }
+  void add(const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) const {
+    add_panels(panels_, out_, x, ldx, rows, y, ldy);
+  }
+  void unpack(int64_t first, int64_t count, float* weight) const { unpack_panels(panels_, first, count, weight); }
   // Columns first .. first+count-1 of that; first is a multiple of kPanel.
   void multiply_columns(int64_t first, int64_t count, const float* x, int64_t ldx, int64_t rows, const float* bias,
                         float* y, int64_t ldy) const {
-    const Panels part{panels_.data + first * panels_.depth(), panels_.in, panels_.precision};
-    multiply_panels(part, count, x, ldx, rows, bias ? bias + first : nullptr, y, ldy);
+    multiply_panels(panels_.from(first), count, x, ldx, rows, bias ? bias + first : nullptr, y, ldy);
   }
 
  private:

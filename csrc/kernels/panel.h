@@ -70,8 +70,8 @@ template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
-// Calls multiply(vectors, start, start_row, c, ldc) for `width` columns. Where these are no whole number of vectors, the
-// product goes through a buffer, so that c is never touched past its row.
+// Calls multiply(vectors, start, start_row, c, ldc) for `width` columns. Where these are no whole number of vectors,
+// the product goes through a buffer, so that c is never touched past its row.
 template <class Multiply>
 void multiply_columns(int64_t rows, int64_t width, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc,
                       Multiply&& multiply) {

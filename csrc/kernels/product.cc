@@ -207,7 +207,8 @@ constexpr int kSide = 2;
 typedef float Floats __attribute__((vector_size(4 * kStripes), aligned(4), may_alias));
 typedef double Doubles __attribute__((vector_size(8 * kStripes)));
 
-Doubles widen(const float* x) { return __builtin_convertvector(*reinterpret_cast<const Floats*>(x), Doubles); }
+// Written, not returned: how 64 bytes are returned depends on the variant's instructions, which compilers warn of.
+void widen(const float* x, Doubles& to) { to = __builtin_convertvector(*reinterpret_cast<const Floats*>(x), Doubles); }
 
 using Sums = std::array<std::array<double, kSide>, kSide>;
 
@@ -219,10 +220,11 @@ void square(const float* const* x, const float* const* y, int64_t n, Sums& sums)
   for (; i + kStripes <= n; i += kStripes) {
     Doubles wide[B];
 #pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) wide[b] = widen(y[b] + i);
+    for (int b = 0; b < B; ++b) widen(y[b] + i, wide[b]);
 #pragma GCC unroll 4
     for (int a = 0; a < A; ++a) {
-      const Doubles v = widen(x[a] + i);
+      Doubles v;
+      widen(x[a] + i, v);
 #pragma GCC unroll 4
       for (int b = 0; b < B; ++b) acc[a][b] += v * wide[b];
     }

@@ -68,7 +68,7 @@ void rotate_heads_backward(const HeadLayout& layout, const RopeTable& table, con
       }
     }
   });
-  if (!layout.q_norm) return;
+  if (!dq_norm) return;
   for (int64_t p = 0; p < parts; ++p) {
     for (int64_t j = 0; j < d; ++j) dq_norm[j] += partial[static_cast<size_t>(p * 2 * d + j)];
     for (int64_t j = 0; j < d; ++j) dk_norm[j] += partial[static_cast<size_t>((p * 2 + 1) * d + j)];

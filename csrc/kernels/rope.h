@@ -44,7 +44,7 @@ struct HeadLayout {
 GYRE_KERNEL(void, rotate_heads, const HeadLayout& layout, const RopeTable& table, const int32_t* positions,
             int64_t rows, const float* in, int64_t ld_in, float* out, int64_t ld_out);
 
-// In place: d_heads holds d(out) and becomes d(in). Adds to dq_norm and dk_norm [head_dim] when the layout has norms.
+// In place: d_heads holds d(out) and becomes d(in). Adds to dq_norm and dk_norm [head_dim] unless they are null.
 GYRE_KERNEL(void, rotate_heads_backward, const HeadLayout& layout, const RopeTable& table, const int32_t* positions,
             int64_t rows, const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm, float* dk_norm);
 

@@ -116,7 +116,7 @@ void rms_norm_backward(const float* x, const float* rstd, const float* weight, c
                             &partial[p * width]);
     }
   });
-  for (int64_t p = 0; p < parts; ++p) {
+  for (int64_t p = 0; dweight && p < parts; ++p) {
     for (int64_t j = 0; j < width; ++j) dweight[j] += partial[p * width + j];
   }
 }

@@ -23,8 +23,8 @@ GYRE_KERNEL(void, rms_norm_operands, const float* x, int64_t rows, int64_t width
 GYRE_KERNEL(void, add_rms_norm_operands, const float* x, const float* delta, int64_t rows, int64_t width,
             const float* weight, float eps, Precision precision, float* sum, float* operands, float* rstd);
 
-// Adds to dx and dweight the gradients of rms_norm from dy. The order of additions into dweight does not depend on
-// threads.
+// Adds to dx and dweight (may be null) the gradients of rms_norm from dy. The order of additions into dweight does not
+// depend on threads.
 GYRE_KERNEL(void, rms_norm_backward, const float* x, const float* rstd, const float* weight, const float* dy,
             int64_t rows, int64_t width, float* dx, float* dweight);
 

@@ -18,7 +18,8 @@
   X(add) X(narrow) X(widen) X(add_column_sums) X(rotate_heads) X(rotate_heads_backward) X(add_logits)             \
   X(softmax_gradient)                                                                                             \
   X(score_row) X(store_kv) X(attend) X(attend_backward) X(multiply) X(dot_pairs) X(pack_panels)           \
-  X(multiply_panels) X(multiply_operands) X(operand_width) X(gather_columns) X(tile_work)
+  X(quantize_panels) X(unpack_panels) X(multiply_panels) X(add_panels) X(multiply_operands) X(operand_width)   \
+  X(gather_columns) X(tile_work)
 // clang-format on
 
 namespace gyre {

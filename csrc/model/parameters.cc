@@ -18,6 +18,7 @@ class Layout {
     entries_.push_back({&tensor, shape, total_});
     total_ += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
   }
+  int64_t size() const { return total_; }
   void bind(at::Tensor& flat, const Allocate& allocate) const {
     flat = allocate(total_);
     for (const Entry& e : entries_) {
@@ -104,7 +105,89 @@ void name_block(const ModelConfig& c, const BlockTensors& b, int64_t index, std:
   add("post_attention_layernorm.weight", b.mlp_norm_H);
 }
 
+// Every flat storage holds all A before all B.
+void place_lora(const std::vector<LoraPart>& parts, int64_t rank, int64_t in, LoraTensors& to, Layout& layout, bool b) {
+  if (parts.empty()) return;
+  int64_t out = 0;
+  for (const LoraPart& part : parts) out += part.count;
+  b ? layout.place(to.b_OR, {out, rank}) : layout.place(to.a_SI, {rank * std::ssize(parts), in});
+}
+
+// In PEFT's names, without its prefix.
+void name_lora(const std::string& prefix, const std::vector<LoraPart>& parts, const LoraTensors& from, const char* kind,
+               std::vector<NamedTensor>& named) {
+  int64_t a = 0, b = 0;
+  for (const LoraPart& part : parts) {
+    const int64_t rank = from.b_OR.size(1);
+    const std::string name = prefix + part.name + "." + kind;
+    const std::string end = std::string(kind) == "lora_" ? ".weight" : "";
+    named.push_back({name + "A" + end, from.a_SI.narrow(0, a, rank)});
+    named.push_back({name + "B" + end, from.b_OR.narrow(0, b, part.count)});
+    a += rank, b += part.count;
+  }
+}
+
+ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
+  ParameterSet set;
+  const LoraParts parts(c);
+  const int64_t r = c.lora.rank, h = c.hidden_size, q = c.query_width(), f = c.intermediate_size;
+  RootTensors& root = set.root;
+  Layout layout;
+  at::Tensor place_holder;  // a storage is never empty
+  layout.place(place_holder, {1});
+  for (const bool b : {false, true}) {
+    if (b && c.head == GYRE_HEAD_VALUE) {
+      layout.place(root.score_1H, {1, h});
+      layout.place(root.score_bias_1, {1});
+    }
+    if (b) set.b_from.push_back(layout.size());
+    place_lora(parts.embed, r, c.vocab_size, root.embed_lora, layout, b);
+    place_lora(parts.head, r, h, root.head_lora, layout, b);
+  }
+  layout.bind(root.flat_P, allocate);
+  name_lora("", parts.embed, root.embed_lora, "lora_embedding_", set.named);
+  for (int64_t i = 0; i < c.num_layers; ++i) {
+    BlockTensors& block = set.blocks.emplace_back();
+    Layout of_block;
+    for (const bool b : {false, true}) {
+      if (b) set.b_from.push_back(of_block.size());
+      place_lora(parts.qkv, r, h, block.qkv_lora, of_block, b);
+      place_lora(parts.out, r, q, block.out_lora, of_block, b);
+      place_lora(parts.gate_up, r, h, block.gate_up_lora, of_block, b);
+      place_lora(parts.down, r, f, block.down_lora, of_block, b);
+    }
+    of_block.bind(block.flat_P, allocate);
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    name_lora(prefix, parts.qkv, block.qkv_lora, "lora_", set.named);
+    name_lora(prefix, parts.out, block.out_lora, "lora_", set.named);
+    name_lora(prefix, parts.gate_up, block.gate_up_lora, "lora_", set.named);
+    name_lora(prefix, parts.down, block.down_lora, "lora_", set.named);
+  }
+  name_lora("", parts.head, root.head_lora, "lora_", set.named);
+  if (c.head == GYRE_HEAD_VALUE) {
+    set.named.push_back({"score.weight", root.score_1H});
+    set.named.push_back({"score.bias", root.score_bias_1});
+  }
+  return set;
+}
+
 }  // namespace
+
+LoraParts::LoraParts(const ModelConfig& c) {
+  const auto add = [&](std::vector<LoraPart>& to, uint32_t target, const char* name, int64_t first, int64_t count) {
+    if (c.lora.rank > 0 && (c.lora.targets & target) != 0) to.push_back({name, first, count});
+  };
+  const int64_t h = c.hidden_size, q = c.query_width(), k = c.kv_width(), f = c.intermediate_size;
+  add(qkv, GYRE_LORA_Q, "self_attn.q_proj", 0, q);
+  add(qkv, GYRE_LORA_K, "self_attn.k_proj", q, k);
+  add(qkv, GYRE_LORA_V, "self_attn.v_proj", q + k, k);
+  add(out, GYRE_LORA_O, "self_attn.o_proj", 0, h);
+  add(gate_up, GYRE_LORA_GATE, "mlp.gate_proj", 0, f);
+  add(gate_up, GYRE_LORA_UP, "mlp.up_proj", f, f);
+  add(down, GYRE_LORA_DOWN, "mlp.down_proj", 0, h);
+  add(embed, GYRE_LORA_EMBED, "model.embed_tokens", 0, h);
+  if (c.head == GYRE_HEAD_LM) add(head, GYRE_LORA_HEAD, "lm_head", 0, c.vocab_size);
+}
 
 std::vector<at::Tensor> ParameterSet::flats() const {
   std::vector<at::Tensor> all{root.flat_P};
@@ -113,6 +196,7 @@ std::vector<at::Tensor> ParameterSet::flats() const {
 }
 
 ParameterSet lay_out(const ModelConfig& config, const Allocate& allocate) {
+  if (config.lora.rank > 0) return lay_out_adapter(config, allocate);
   ParameterSet set;
   set.root = make_root(config, allocate);
   set.named.push_back({"model.embed_tokens.weight", set.root.embed_VH});

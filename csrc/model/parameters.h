@@ -13,17 +13,37 @@
 
 namespace gyre {
 
+// A low-rank adapter beside a projection, which may be of several modules (q, k and v read one input): the A of the
+// adapted ones one after the other, and their B. Undefined where none is adapted.
+struct LoraTensors {
+  at::Tensor a_SI;  // S = rank for each module, I the projection's input
+  at::Tensor b_OR;  // O: the modules' outputs, R = rank
+};
+
 // One transformer block. q|k|v and gate|up are fused row-wise; absent tensors are undefined.
 struct BlockTensors {
   at::Tensor flat_P;  // the block's whole storage; everything below is a view of it
   at::Tensor attn_norm_H, qkv_RH /* R = Q+2K */, qkv_bias_R, q_norm_D, k_norm_D, out_HQ, out_bias_H;
   at::Tensor mlp_norm_H, gate_up_2FH, gate_up_bias_2F, down_HF, down_bias_H;
+  LoraTensors qkv_lora, out_lora, gate_up_lora, down_lora;  // an adapter's set has these alone
 };
 
 // Embedding, final norm and head. `head_VH` is the same tensor as `embed_VH` when embeddings are tied.
 struct RootTensors {
   at::Tensor flat_P;
   at::Tensor embed_VH, final_norm_H, head_VH, score_1H, score_bias_1;
+  LoraTensors embed_lora /* I = V, O = H */, head_lora;
+};
+
+// An adapted module: its columns of the projection's output.
+struct LoraPart {
+  const char* name;  // within its block
+  int64_t first, count;
+};
+// The adapted modules of each projection, in order.
+struct LoraParts {
+  explicit LoraParts(const ModelConfig& config);
+  std::vector<LoraPart> qkv, out, gate_up, down, embed, head;
 };
 
 struct NamedTensor {
@@ -57,6 +77,10 @@ struct ParameterSet {
   std::vector<NamedTensor> named;  // embed, blocks in order, final norm, head:
                                    // Hugging Face's parts of the fused tensors
 
+  // Of each flat storage: the entries from here on are an adapter's B. Empty: there are none.
+  std::vector<int64_t> b_from;
+  int64_t b_begin(size_t flat) const { return b_from.empty() ? flats()[flat].numel() : b_from[flat]; }
+
   std::shared_ptr<Residence> residence;  // null: everything is here
   bool always_here() const { return !residence || residence->always_here(); }
   void enter(int64_t unit) const {
@@ -73,7 +97,8 @@ struct ParameterSet {
   std::vector<at::Tensor> flats() const;
 };
 
-// The set of a configuration over storage that `allocate` gives: so many zero f32 numbers, on whichever device.
+// The set of a configuration (an adapter's, where it has one) over storage that `allocate` gives: so many zero f32
+// numbers, on whichever device.
 ParameterSet lay_out(const ModelConfig& config, const std::function<at::Tensor(int64_t count)>& allocate);
 
 }  // namespace gyre

@@ -125,6 +125,14 @@ Packing pack(std::span<const int32_t> ids, std::span<const int64_t> offsets) {
   return tree.pack();
 }
 
+void join_rows(std::vector<AdapterRows>& runs, Adapter* adapter, int64_t first, int64_t count) {
+  if (adapter == nullptr) return;
+  const bool goes_on =
+      !runs.empty() && runs.back().adapter == adapter && runs.back().first + runs.back().count == first;
+  if (!goes_on) runs.push_back({adapter, first, 0});
+  runs.back().count += count;
+}
+
 Pass inference_pass(int64_t rows, std::span<const RowSpan> spans) {
   Pass pass;
   pass.rows = rows;
@@ -132,6 +140,7 @@ Pass inference_pass(int64_t rows, std::span<const RowSpan> spans) {
   for (const RowSpan& s : spans) {
     place(pass, s.row, s.count, s.position);
     pass.attended.push_back({s.row, s.count, s.position, s.pages.data()});
+    join_rows(pass.adapters, s.adapter, s.row, s.count);
   }
   pass.stored = pass.attended;
   return pass;
@@ -191,7 +200,9 @@ gyre_work forward_work(const ModelConfig& c, const Pass& pass) {
 
 gyre_work backward_work(const ModelConfig& c, const Pass& pass) {
   const gyre_work forward = forward_work(c, pass);
-  return {.flops = 2 * forward.flops + 2 * attention_products(c, pass), .bytes = 3 * forward.bytes};
+  gyre_work work{.flops = 2 * forward.flops + 2 * attention_products(c, pass), .bytes = 3 * forward.bytes};
+  if (c.lora.rank > 0) work.flops -= 2 * static_cast<double>(pass.rows) * block_weights(c);  // a base has no gradient
+  return work;
 }
 
 gyre_work head_work(const ModelConfig& c, int64_t rows) {

@@ -14,6 +14,8 @@
 
 namespace gyre {
 
+class Adapter;  // backend/backend.h
+
 struct Packing {
   std::vector<int32_t> ids;       // token of each row
   std::vector<int64_t> row_of;    // row of each token of the batch
@@ -59,7 +61,17 @@ struct RowSpan {
   int64_t count;                   // number of rows
   int64_t position;                // position of the first row in its sequence
   std::span<const int32_t> pages;  // page table: pages[i] holds positions [16 i, 16 i + 16); covers position+count
+  Adapter* adapter = nullptr;      // that the rows pass through; null: the base alone
 };
+
+// Consecutive rows that pass through one adapter.
+struct AdapterRows {
+  Adapter* adapter;
+  int64_t first, count;
+};
+
+// Adds rows to the last run, or a new one; rows of no adapter are left out.
+void join_rows(std::vector<AdapterRows>& runs, Adapter* adapter, int64_t first, int64_t count);
 
 struct Pass {
   Pass() = default;
@@ -69,7 +81,8 @@ struct Pass {
   int64_t rows = 0, end = 0;       // end: one more than the last position
   std::vector<int32_t> positions;  // one per row
   std::vector<PagedRows> attended, stored;
-  std::vector<Segment> segments;  // training only: what backward needs to know of the above
+  std::vector<AdapterRows> adapters;  // in order; the base's rows are in none
+  std::vector<Segment> segments;      // training only: what backward needs to know of the above
 
   int64_t num_pages = 0;  // training only: the pages that the pass needs, numbered from 0
   std::vector<int32_t> tables;

@@ -56,7 +56,7 @@ class Abi {
   }
 
  private:
-  void ok(gyre_status status) { ASSERT_EQ(status, GYRE_OK) << name_ << ": " << err_.message; }
+  void ok(gyre_status status) { ASSERT_EQ(status, GYRE_OK) << name_ << ": " << gyre_message(); }
   template <typename V>
   void keep(const std::string& name, const V& values) {
     results_[name].insert(results_[name].end(), std::begin(values), std::end(values));
@@ -66,37 +66,37 @@ class Abi {
   Handle<gyre_model> open(gyre_head head) {
     gyre_model* model = nullptr;
     const gyre_model_config c = shape(name_, head);
-    ok(gyre_model_new(&c, nullptr, &model, &err_));
+    ok(gyre_model_new(&c, nullptr, &model));
     for (int32_t i = 0; i < gyre_model_parameter_count(model); ++i) {
       char name[GYRE_NAME_SIZE];
       gyre_tensor t = nullptr;
-      ok(gyre_model_parameter(model, i, name, &t, &err_));
+      ok(gyre_model_parameter(model, i, name, &t));
       write(t, std::strstr(name, "norm") != nullptr ? 1 : 0, i);
     }
-    ok(gyre_model_touch(model, &err_));
+    ok(gyre_model_touch(model));
     return {model, gyre_model_free};
   }
   // Frees the tensor.
   void write(gyre_tensor t, float center, int32_t seed) {
     gyre_tensor_info_t info;
-    ok(gyre_tensor_info(t, &info, &err_));
+    ok(gyre_tensor_info(t, &info));
     std::vector<float> v(static_cast<size_t>(info.numel));
     for (size_t k = 0; k < v.size(); ++k)
       v[k] = center + 0.3f * std::sin(static_cast<float>(k * (3 + seed % 5) + seed));
-    ok(gyre_tensor_copy_in(t, GYRE_F32, info.ndim, info.shape, nullptr, v.data(), 4 * v.size(), &err_));
+    ok(gyre_tensor_copy_in(t, GYRE_F32, info.ndim, info.shape, v.data(), 4 * v.size()));
     gyre_tensor_free(t);
   }
   std::vector<float> read(gyre_tensor t) {
     gyre_tensor_info_t info;
-    ok(gyre_tensor_info(t, &info, &err_));
+    ok(gyre_tensor_info(t, &info));
     std::vector<float> v(static_cast<size_t>(info.numel));
-    ok(gyre_tensor_copy_out(t, GYRE_F32, v.data(), 4 * v.size(), &err_));
+    ok(gyre_tensor_copy_out(t, GYRE_F32, v.data(), 4 * v.size()));
     gyre_tensor_free(t);
     return v;
   }
   Handle<gyre_gradients> buffer(gyre_model* model) {
     gyre_gradients* g = nullptr;
-    ok(gyre_gradients_new(model, false, &g, &err_));
+    ok(gyre_gradients_new(model, false, &g));
     return {g, gyre_gradients_free};
   }
   std::vector<float> flat(gyre_model* model, gyre_gradients* g) {
@@ -104,7 +104,7 @@ class Abi {
     for (int32_t i = 0; i < gyre_model_parameter_count(model); ++i) {
       gyre_held held{};
       gyre_tensor t = nullptr;
-      ok(gyre_gradients_held(g, i, &held, &t, &err_));
+      ok(gyre_gradients_held(g, i, &held, &t));
       const std::vector<float> part = read(t);
       all.insert(all.end(), part.begin(), part.end());
     }
@@ -115,7 +115,7 @@ class Abi {
     char name[GYRE_NAME_SIZE];
     for (int32_t i = 0; i < gyre_model_parameter_count(model_.get()); ++i) {
       gyre_tensor t = nullptr;
-      ok(gyre_model_parameter(model_.get(), i, name, &t, &err_));
+      ok(gyre_model_parameter(model_.get(), i, name, &t));
       const std::vector<float> part = read(t);
       all.insert(all.end(), part.begin(), part.end());
     }
@@ -124,12 +124,12 @@ class Abi {
 
   void forward() {
     char line[256];
-    ok(gyre_model_device(model_.get(), line, sizeof line, &err_));
+    ok(gyre_model_device(model_.get(), line, sizeof line));
     EXPECT_NE(std::string(line).find(name_ == "bf16" ? "bfloat16" : "float32"), std::string::npos) << line;
     std::vector<float> logprobs(ids_.size()), entropies(ids_.size()), logits(5 * 53), v(ids_.size());
-    ok(gyre_model_score(model_.get(), &batch_, 0.8, logprobs.data(), entropies.data(), &err_));
-    ok(gyre_model_logits(model_.get(), ids_.data(), 5, logits.data(), &err_));
-    ok(gyre_model_values(critic_.get(), &batch_, v.data(), &err_));
+    ok(gyre_model_score(model_.get(), &batch_, 0.8, logprobs.data(), entropies.data()));
+    ok(gyre_model_logits(model_.get(), ids_.data(), 5, logits.data()));
+    ok(gyre_model_values(critic_.get(), &batch_, v.data()));
     keep("log-probs", logprobs);
     keep("entropies", entropies);
     keep("logits", logits);
@@ -147,8 +147,8 @@ class Abi {
     of.resize(terms.size());
     gyre_policy_stats stats{};
     const gyre_status status =
-        gyre_policy_backward(model_.get(), &batch_, &inputs_, &loss, terms.data(),
-                             static_cast<int32_t>(terms.size()), nullptr, nullptr, &stats, of.data(), &err_);
+        gyre_policy_backward(model_.get(), &batch_, &inputs_, &loss, terms.data(), static_cast<int32_t>(terms.size()),
+                             nullptr, nullptr, &stats, of.data());
     keep("policy statistics", std::vector<double>{stats.tokens, stats.log_ratio, stats.logprob_gap_max});
     return status;
   }
@@ -157,12 +157,12 @@ class Abi {
     std::vector<Handle<gyre_gradients>> g;
     for (int i = 0; i < 4; ++i) g.push_back(buffer(model_.get()));
     const std::vector<gyre_term> terms = {{"task", GYRE_TERM_TASK, nullptr, nullptr, g[0].get()},
-                                                    {"entropy", GYRE_TERM_ENTROPY, nullptr, nullptr, g[1].get()},
-                                                    {"kl", GYRE_TERM_KL, nullptr, nullptr, g[2].get()},
-                                                    {"format", GYRE_TERM_TASK, weights_.data(), nullptr, g[3].get()}};
+                                          {"entropy", GYRE_TERM_ENTROPY, nullptr, nullptr, g[1].get()},
+                                          {"kl", GYRE_TERM_KL, nullptr, nullptr, g[2].get()},
+                                          {"format", GYRE_TERM_TASK, weights_.data(), nullptr, g[3].get()}};
     for (const int32_t recompute : {1, 0}) {
-      ok(gyre_model_set_recompute(model_.get(), recompute, &err_));
-      for (const auto& b : g) ok(gyre_gradients_zero(b.get(), &err_));
+      ok(gyre_model_set_recompute(model_.get(), recompute));
+      for (const auto& b : g) ok(gyre_gradients_zero(b.get()));
       std::vector<gyre_term_stats> of;
       ok(backward(terms, of));
       for (size_t i = 0; i < g.size(); ++i) {
@@ -173,23 +173,23 @@ class Abi {
     const auto parameters = static_cast<size_t>(gyre_model_parameter_count(model_.get()));
     std::vector<double> parts(parameters), products(6 * parameters);
     double total = 0;
-    ok(gyre_gradients_dot(g[0].get(), g[3].get(), &total, parts.data(), &err_));
+    ok(gyre_gradients_dot(g[0].get(), g[3].get(), &total, parts.data()));
     keep("inner product", total);
     keep("inner products by parameter", parts);
     const gyre_gradients* three[] = {g[0].get(), g[3].get(), g[1].get()};
-    ok(gyre_gradients_products(three, 3, products.data(), &err_));
+    ok(gyre_gradients_products(three, 3, products.data()));
     keep("products", products);
     for (size_t i = 0; i < parameters; ++i)
       EXPECT_NEAR(products[parameters + i], parts[i], 1e-9 + 1e-5 * std::abs(parts[i]));
     for (const int64_t dimension : {7, 101, 1 << 14}) {
       std::vector<float> sketch(static_cast<size_t>(dimension));
-      ok(gyre_gradients_sketch(g[0].get(), dimension, sketch.data(), &err_));
+      ok(gyre_gradients_sketch(g[0].get(), dimension, sketch.data()));
       keep("sketch of " + std::to_string(dimension), sketch);
     }
-    ok(gyre_gradients_add(g[0].get(), g[1].get(), -0.5, &err_));
+    ok(gyre_gradients_add(g[0].get(), g[1].get(), -0.5));
     keep("sum", flat(model_.get(), g[0].get()));
-    ok(gyre_gradients_zero(g[0].get(), &err_));
-    ok(gyre_gradients_dot(g[0].get(), g[0].get(), &total, nullptr, &err_));
+    ok(gyre_gradients_zero(g[0].get()));
+    ok(gyre_gradients_dot(g[0].get(), g[0].get(), &total, nullptr));
     EXPECT_EQ(total, 0);
   }
 
@@ -198,7 +198,7 @@ class Abi {
     gyre_value_stats stats{};
     std::vector<float> out(ids_.size());
     ok(gyre_value_backward(critic_.get(), &batch_, reference_.data(), old_.data(), weights_.data(), 0.5, g.get(),
-                           out.data(), &stats, &err_));
+                           out.data(), &stats));
     keep("value statistics", std::vector<double>{stats.tokens, stats.loss, stats.clipped, stats.value_sum});
     keep("value gradient", flat(critic_.get(), g.get()));
     keep("values of training", out);
@@ -207,17 +207,17 @@ class Abi {
   void training() {
     const gyre_adamw_config config{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01};
     gyre_optimizer* raw = nullptr;
-    ok(gyre_optimizer_new(model_.get(), &config, &raw, &err_));
+    ok(gyre_optimizer_new(model_.get(), &config, &raw));
     const Handle<gyre_optimizer> optimizer(raw, gyre_optimizer_free);
-    ok(gyre_optimizer_set_steps(raw, 3, &err_));
+    ok(gyre_optimizer_set_steps(raw, 3));
     const auto g = buffer(model_.get());
     for (int step = 0; step < 3; ++step) {
-      ok(gyre_gradients_zero(g.get(), &err_));
+      ok(gyre_gradients_zero(g.get()));
       std::vector<gyre_term_stats> of;
       ok(backward({{"task", GYRE_TERM_TASK, nullptr, nullptr, g.get()}}, of));
       double norm = 0;
       bool applied = false;
-      ok(gyre_optimizer_step(raw, g.get(), 1e-3, 0.5, &norm, &applied, &err_));
+      ok(gyre_optimizer_step(raw, g.get(), 1e-3, 0.5, &norm, &applied));
       keep("gradient norm", norm);
       EXPECT_TRUE(applied);
     }
@@ -226,11 +226,11 @@ class Abi {
     for (const int32_t which : {0, 1}) {
       gyre_held held{};
       gyre_tensor t = nullptr;
-      ok(gyre_optimizer_held(raw, which, 1, &held, &t, &err_));
+      ok(gyre_optimizer_held(raw, which, 1, &held, &t));
       keep("moment", read(t));
     }
     std::vector<float> logprobs(ids_.size());
-    ok(gyre_model_score(model_.get(), &batch_, 1, logprobs.data(), nullptr, &err_));
+    ok(gyre_model_score(model_.get(), &batch_, 1, logprobs.data(), nullptr));
     keep("trained log-probs", logprobs);
   }
 
@@ -238,12 +238,12 @@ class Abi {
     const gyre_engine_config config{
         .kv_bytes = 0, .max_sequences = 2, .max_length = 48, .max_batch_tokens = 16, .prefix_cache = true};
     gyre_engine* raw = nullptr;
-    ok(gyre_engine_new(model_.get(), &config, &raw, &err_));
+    ok(gyre_engine_new(model_.get(), &config, &raw));
     const Handle<gyre_engine> engine(raw, gyre_engine_free);
     std::string bytes(53, 'x');
     std::vector<int64_t> offsets(54);
     for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
-    ok(gyre_engine_set_vocabulary(raw, reinterpret_cast<const uint8_t*>(bytes.data()), offsets.data(), 53, &err_));
+    ok(gyre_engine_set_vocabulary(raw, reinterpret_cast<const uint8_t*>(bytes.data()), offsets.data(), 53));
     const char* stop = "xxxxxxxxx";  // nine tokens
     const int64_t stop_length = 9;
     for (uint64_t id = 0; id < 4; ++id) {
@@ -260,20 +260,20 @@ class Abi {
                     .seed = id,
                     .ignore_eos = true};
       if (id == 1) r.stop_strings = &stop, r.stop_string_lens = &stop_length, r.num_stop_strings = 1;
-      ok(gyre_engine_submit(raw, &r, &err_));
+      ok(gyre_engine_submit(raw, &r));
     }
     gyre_output outputs[8];
     int32_t tokens[256];
     float logprobs[256], sampling[256];
     int64_t unfinished = 1, count = 0, told = 0, polled = 0;
     for (int step = 0; unfinished > 0; ++step) {
-      ok(gyre_engine_step(raw, &unfinished, &err_));
-      if (step == 4) ok(gyre_engine_sleep(raw, &err_));
-      ok(gyre_engine_poll(raw, true, outputs, 8, tokens, logprobs, sampling, 256, &count, &err_));
+      ok(gyre_engine_step(raw, &unfinished));
+      if (step == 4) ok(gyre_engine_sleep(raw));
+      ok(gyre_engine_poll(raw, true, outputs, 8, tokens, logprobs, sampling, 256, &count));
       for (int64_t i = 0; i < count; ++i) told += outputs[i].num_tokens;
-      if (step == 6) ok(gyre_engine_abort(raw, 3, &err_));
+      if (step == 6) ok(gyre_engine_abort(raw, 3));
     }
-    ok(gyre_engine_poll(raw, false, outputs, 8, tokens, logprobs, sampling, 256, &count, &err_));
+    ok(gyre_engine_poll(raw, false, outputs, 8, tokens, logprobs, sampling, 256, &count));
     EXPECT_EQ(count, 4);
     std::map<uint64_t, const gyre_output*> by_id;
     for (int64_t i = 0; i < count; ++i) by_id[outputs[i].id] = &outputs[i];
@@ -294,7 +294,6 @@ class Abi {
   }
 
   std::string name_;
-  gyre_error err_{};
   Results results_;
   // Two sequences that begin alike, and another.
   std::vector<int64_t> offsets_ = {0, 12, 21, 30};
@@ -361,10 +360,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, BackendAbi, ::testing::Values("cpu", "bf16", "
 TEST(BackendToy, IsAskedForEverything) {
   toy_calls().clear();
   Abi("toy").run();
-  for (const char* call : {"touch",        "release",    "infer",          "forward",        "backward",
-                           "logits",       "score",      "score_backward", "value_backward", "describe",
-                           "make_network", "make_pages", "bytes_per_page", "make_set",       "zero",
-                           "add",          "products",   "sketch",         "adamw"}) {
+  for (const char* call : {"touch", "release", "infer", "forward", "backward", "logits", "score", "score_backward",
+                           "value_backward", "describe", "make_network", "make_pages", "bytes_per_page", "make_set",
+                           "zero", "add", "products", "sketch", "adamw"}) {
     EXPECT_GT(toy_calls()[call], 0) << call;
   }
 }

@@ -84,6 +84,44 @@ TEST(Gemm, ColumnsEqualThoseOfTheWholeProduct) {
   }
 }
 
+// A quantised matrix multiplies as one packed of the numbers that its codes stand for, bit for bit.
+TEST_P(GemmTest, QuantisedIsThePackOfItsNumbers) {
+  const auto [out, in, precision] = GetParam();
+  at::Tensor weight = random_tensor({out, in}, 1) * random_tensor({out, 1}, 2).exp();
+  weight[out / 2].zero_();
+  const at::Tensor scale = weight.abs().amax(1, true) / 127, codes = (weight / scale).round().nan_to_num(0);
+  EXPECT_EQ(codes.abs().amax().item<float>(), out == 1 ? 0 : 127);
+  const at::Tensor x = random_tensor({230, in}, 3), bias = random_tensor({out}, 4);
+  const PackedMatrix packed = pack((codes * scale).contiguous(), precision);
+  PackedMatrix quantised;
+  quantised.quantize(weight.data_ptr<float>(), out, in, precision);
+  for (const int threads : {1, 3}) {
+    const Threads some(threads);
+    for (const int64_t rows : {1, 2, 7, 17, 96, 97, 230}) {
+      const at::Tensor some_x = x.narrow(0, 0, rows);
+      ASSERT_TRUE(same_bits(multiply(quantised, some_x, bias.data_ptr<float>()),
+                            multiply(packed, some_x, bias.data_ptr<float>())))
+          << rows << " rows";
+    }
+  }
+  if (out <= kPanel) return;
+  at::Tensor part = at::empty({3, out - kPanel});
+  quantised.multiply_columns(kPanel, out - kPanel, x.data_ptr<float>(), in, 3, nullptr, part.data_ptr<float>(),
+                             out - kPanel);
+  EXPECT_TRUE(same_bits(part, multiply(packed, x.narrow(0, 0, 3)).narrow(1, kPanel, out - kPanel).contiguous()));
+}
+
+TEST(Gemm, QuantisedRowsKeepWhatIsNotFinite) {
+  at::Tensor weight = random_tensor({3, 8}, 1);
+  weight[1][5] = std::nanf("");
+  weight[2][0] = INFINITY;
+  PackedMatrix quantised;
+  quantised.quantize(weight.data_ptr<float>(), 3, 8, Precision::kFloat32);
+  const at::Tensor y = multiply(quantised, at::ones({1, 8})).isfinite();
+  EXPECT_TRUE(y[0][0].item<bool>());
+  EXPECT_FALSE(y[0][1].item<bool>() || y[0][2].item<bool>());
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, GemmTest,
                          ::testing::Values(Shape{48, 64}, Shape{96, 400}, Shape{33, 77}, Shape{1, 40}, Shape{130, 1},
                                            Shape{49, 769}, Shape{160, 96}, Shape{48, 64, Precision::kBfloat16},
@@ -190,6 +228,35 @@ TEST(Gemm, RepacksInPlace) {
   PackedMatrix packed = pack(a);
   packed.pack(b.data_ptr<float>(), 70, 30, Precision::kFloat32);
   EXPECT_TRUE(same_bits(multiply(packed, x), multiply(pack(b), x)));
+}
+
+TEST(Gemm, UnpackedIsWhatWasPacked) {
+  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{113, 67}, {96, 64}, {5, 3}, {240, 129}}) {
+    const at::Tensor weight = random_tensor({out, in}, 3);
+    for (const Precision p : {Precision::kFloat32, Precision::kBfloat16}) {
+      const PackedMatrix packed = pack(weight, p);
+      for (int64_t first = 0; first < out; first += kPanel) {
+        at::Tensor rows = at::empty({std::min<int64_t>(60, out - first), in}, at::kFloat);
+        packed.unpack(first, rows.size(0), rows.data_ptr<float>());
+        EXPECT_TRUE(same_bits(rows, in_precision(weight.narrow(0, first, rows.size(0)), p))) << out << "x" << in;
+      }
+    }
+  }
+}
+
+// A product that goes on from y, in parts and for any rows: the chain of one product over both.
+TEST(Gemm, AddingGoesOnWithTheChain) {
+  const at::Tensor weight = random_tensor({113, 96}, 3), x = random_tensor({37, 96}, 4);
+  for (const Precision p : {Precision::kFloat32, Precision::kBfloat16}) {
+    const at::Tensor whole = multiply(pack(weight, p), x);
+    const PackedMatrix left = pack(weight.narrow(1, 0, 64).contiguous(), p),
+                       right = pack(weight.narrow(1, 64, 32).contiguous(), p);
+    at::Tensor y = multiply(left, x);
+    const float* from = x.data_ptr<float>() + 64;
+    right.add(from, 96, 5, y.data_ptr<float>(), 113);
+    right.add(from + 5 * 96, 96, 32, y.data_ptr<float>() + 5 * 113, 113);
+    EXPECT_TRUE(same_bits(y, whole));
+  }
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 // One model that several processes sample from together gives what one process gives.
-#include "fsdp/peers.h"
-
 #include <ATen/Parallel.h>
-
 #include <stdlib.h>
 
 #include <exception>
@@ -11,6 +8,7 @@
 
 #include "backend/aten/cuda.h"
 #include "engine_fixture.h"
+#include "fsdp/group.h"
 
 namespace gyre::engine_test {
 namespace {
@@ -89,7 +87,7 @@ std::map<uint64_t, Output> together(const ModelConfig& config, int parts, const 
   std::map<uint64_t, Output> outputs;
   over_ranks(parts, [&](Group& group) {
     const auto decoder = decoder_of(config);
-    decoder->share(std::make_shared<GroupPeers>(group));
+    decoder->share(peers_over({&group, [](Group*) {}}));
     Engine engine(*decoder, engine_config);
     if (group.rank() > 0) {
       while (engine.follow()) {
@@ -154,7 +152,7 @@ TEST(SampleTogether, SequencesThatGiveWayAndSharedPagesAreTheSame) {
   few.kv_bytes = 14 * alone->bytes_per_page() / 2;  // 14 pages of half the heads
   over_ranks(2, [&](Group& group) {
     const auto decoder = decoder_of(config);
-    decoder->share(std::make_shared<GroupPeers>(group));
+    decoder->share(peers_over({&group, [](Group*) {}}));
     EXPECT_EQ(decoder->bytes_per_page(), alone->bytes_per_page() / 2);
     Engine engine(*decoder, few);
     if (group.rank() > 0) {
@@ -184,7 +182,7 @@ TEST(SampleTogether, NewWeightsAreInEffectWithTheNextStep) {
   const auto want = generate(*alone, roomy(), requests);
   over_ranks(2, [&](Group& group) {
     const auto decoder = decoder_of(config);
-    decoder->share(std::make_shared<GroupPeers>(group));
+    decoder->share(peers_over({&group, [](Group*) {}}));
     Engine engine(*decoder, roomy());
     for (const bool changed : {false, true}) {
       if (changed) {
@@ -232,9 +230,9 @@ TEST(SampleTogether, EverySliceIsSomebodys) {
     const ModelConfig config = config_of(shape, "cpu", GYRE_COMPUTE_F32);
     const Slicing slicing(config, shape.parts);
     for (const auto& [of, total] : {std::pair{&Slice::heads, config.num_heads},
-                                   {&Slice::hidden, config.hidden_size},
-                                   {&Slice::intermediate, config.intermediate_size},
-                                   {&Slice::vocab, config.vocab_size}}) {
+                                    {&Slice::hidden, config.hidden_size},
+                                    {&Slice::intermediate, config.intermediate_size},
+                                    {&Slice::vocab, config.vocab_size}}) {
       int64_t end = 0;
       for (int p = 0; p < shape.parts; ++p) {
         EXPECT_EQ((slicing[p].*of).first, end) << shape.name;
@@ -255,7 +253,7 @@ TEST(SampleTogether, WhatCannotBeSharedOrFollowedIsRefused) {
   config.head = GYRE_HEAD_VALUE;
   over_ranks(2, [&](Group& group) {
     Decoder critic(config);
-    EXPECT_THROW(critic.share(std::make_shared<GroupPeers>(group)), std::invalid_argument);
+    EXPECT_THROW(critic.share(peers_over({&group, [](Group*) {}})), std::invalid_argument);
   });
 }
 

@@ -31,8 +31,8 @@ class ToyNetwork : public Network {
   void backward(const std::vector<HiddenGradient>& all, const Activations& kept) override {
     inner("backward").backward(all, kept);
   }
-  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override {
-    inner("logits").logits(hidden_RH, logits_RV);
+  void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override {
+    inner("logits").logits(hidden_RH, adapters, logits_RV);
   }
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
                bool want_entropy) override {

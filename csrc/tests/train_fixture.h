@@ -60,7 +60,10 @@ inline OwnedBatch random_batch(const std::vector<int>& lengths, uint32_t seed = 
 }
 
 inline gyre_policy_inputs inputs_of(const OwnedBatch& b) {
-  return {b.old_logprobs.data(), b.advantages.data(), b.ref_logprobs.data(), b.weights.data()};
+  return {.old_logprobs = b.old_logprobs.data(),
+          .advantages = b.advantages.data(),
+          .ref_logprobs = b.ref_logprobs.data(),
+          .weights = b.weights.data()};
 }
 
 // PPO with its usual clips alone.

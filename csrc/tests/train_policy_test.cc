@@ -68,7 +68,8 @@ TEST(PolicyBackward, EveryTermHasItsOwnAdvantagesWeightsAndBuffer) {
   }
   const auto buffer = [&] { return gyre_gradients(decoder->config()); };
   gyre_policy_loss loss = full_loss();
-  loss.task.constants[0] = 1, loss.task.constants[1] = 1e6, loss.task.constants[2] = 0;  // no clip: linear in the advantages
+  loss.task.constants[0] = 1, loss.task.constants[1] = 1e6,
+  loss.task.constants[2] = 0;  // no clip: linear in the advantages
   gyre_gradients one = buffer(), two = buffer(), whole = buffer(), half = buffer(), together = buffer();
   const PolicyResult parts = run(*decoder, b, loss,
                                  {{.name = "first", .advantages = first.advantages.data(), .into = &one},

@@ -1,7 +1,7 @@
-#include "train/passes.h"
-
 #include <stdexcept>
 #include <vector>
+
+#include "train/passes.h"
 
 namespace gyre {
 namespace {

@@ -1,5 +1,3 @@
-#include "train/passes.h"
-
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -12,14 +10,13 @@
 #include <vector>
 
 #include "train/losses/loss.h"
+#include "train/passes.h"
 
 namespace gyre {
 namespace {
 
 // Whether the loss has a KL term: an estimator is chosen and the task's loss compares policies.
-bool has_kl(const gyre_policy_loss& loss) {
-  return loss.kl != GYRE_KL_NONE && policy_loss(loss.task.index).compares;
-}
+bool has_kl(const gyre_policy_loss& loss) { return loss.kl != GYRE_KL_NONE && policy_loss(loss.task.index).compares; }
 
 // The terms with the inputs' advantages and weights where they bring none of their own.
 std::vector<gyre_term> complete(const Decoder& decoder, const Batch& batch, const gyre_policy_inputs& inputs,
@@ -65,10 +62,16 @@ std::vector<float> evaluate(const gyre_term& term, std::span<const int64_t> toke
   std::vector<float> d(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     const int64_t t = tokens[i];
-    const double weight = term.weights[t], logprob = scores.logprobs[i], entropy = scores.entropies[i];
+    double weight = term.weights[t];
+    const double logprob = scores.logprobs[i], entropy = scores.entropies[i];
     if (term.kind == GYRE_TERM_TASK) {
-      LossToken token{.logprob = logprob, .old_logprob = 0, .advantage = 0};
-      if (task.compares) token.old_logprob = inputs.old_logprobs[t], token.advantage = term.advantages[t];
+      if (inputs.importance != nullptr) weight *= inputs.importance[t];
+      LossToken token{.logprob = logprob, .old_logprob = 0, .behaviour = 0, .advantage = 0};
+      if (task.compares) {
+        token.old_logprob = inputs.old_logprobs[t], token.advantage = term.advantages[t];
+        token.behaviour = inputs.behaviour == nullptr ? token.old_logprob : inputs.behaviour[t];
+      }
+      if (task.over_batch != GYRE_OVER_BATCH_NONE) token.over_batch = inputs.over_batch[t];
       const TokenLoss value = task.token(token, loss.task.constants);
       stats.loss += weight * value.value;
       stats.clipped += value.clipped;
@@ -169,8 +172,12 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
     throw std::invalid_argument("policy loss: the model has a value head, expected a language model");
   }
   validate(batch, decoder.config());
-  const bool compares = policy_loss(loss.task.index).compares;
+  const PolicyLoss& task = policy_loss(loss.task.index);
+  const bool compares = task.compares;
   if (compares) require_finite(batch, inputs.old_logprobs, "old log-prob");
+  if (inputs.behaviour != nullptr) require_finite(batch, inputs.behaviour, "behaviour log-prob");
+  if (inputs.importance != nullptr) require_finite(batch, inputs.importance, "importance weight");
+  if (task.over_batch != GYRE_OVER_BATCH_NONE) require_finite(batch, inputs.over_batch, "statistic of the mini-batch");
   if (has_kl(loss)) require_finite(batch, inputs.ref_logprobs, "reference log-prob");
   const std::vector<gyre_term> all = complete(decoder, batch, inputs, compares, terms);
 

@@ -1,10 +1,9 @@
-#include "train/passes.h"
-
 #include <cmath>
 #include <memory>
 #include <stdexcept>
 
 #include "train/losses/loss.h"
+#include "train/passes.h"
 
 namespace gyre {
 

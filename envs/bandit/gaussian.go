@@ -40,8 +40,9 @@ func (o *row) machine() (*machine, error) {
 }
 
 func init() {
-	professions := envs.Native("bandit", options{Split: "train", Safe: 0.1, RiskyWin: 1, Prob: 0.25}, (*options).machine)
-	two := envs.Native("bandit", pair{Low: "phoenix", High: "dragon", Safe: 0.2, Lose: 0.1, Win: 1, Prob: 0.25,
+	professions := envs.Native("bandit", options{Split: "train", payments: payments{0.1, 0, 1, 0.25}},
+		(*options).machine)
+	two := envs.Native("bandit", pair{Low: "phoenix", High: "dragon", payments: payments{0.2, 0.1, 1, 0.25},
 		Scatter: 0.1}, (*pair).machine)
 	many := envs.Native("bandit", row{Arms: 2, Pulls: 10, MeanStd: 1, Noise: 1}, (*row).machine)
 	envs.Register(

@@ -10,12 +10,9 @@ import (
 
 // options are the settings of the bandit of professions.
 type options struct {
-	Split    string   `option:"split" oneof:"train,test" doc:"which pairs of professions"`
-	Safe     float64  `option:"lo_score,lo_arm_score" doc:"reward of the safe arm"`
-	RiskyLow float64  `option:"hi_loscore,hi_arm_loscore" doc:"reward of the risky arm when it loses"`
-	RiskyWin float64  `option:"hi_hiscore,hi_arm_hiscore" doc:"reward of the risky arm when it wins"`
-	Prob     float64  `option:"prob,hi_arm_hiscore_prob" range:"[0,1]" doc:"probability that the risky arm wins"`
-	Arms     []string `option:"arms" doc:"pairs of your own, each \"Safe/Risky\", instead of the split's"`
+	Split string `option:"split" oneof:"train,test" doc:"which pairs of professions"`
+	payments
+	Arms []string `option:"arms" doc:"pairs of your own, each \"Safe/Risky\", instead of the split's"`
 }
 
 // pairs of (safe, risky) professions.
@@ -51,8 +48,7 @@ func (o *options) machine() (*machine, error) {
 				"\"Teacher/Trader\", got %q", pair))
 		}
 	}
-	p := payments{o.Safe, o.RiskyLow, o.RiskyWin, o.Prob, 0}
-	return p.machine("risky_arm", "Each arm is named after a profession and pays in the manner of that profession: what "+
+	return o.machineOf("risky_arm", 0, "Each arm is named after a profession and pays in the manner of that profession: what "+
 		"its name stands for is your only hint. Choose the arm that you expect to pay more on average and answer with "+
 		"its name.", func(rng *rand.Rand) [2]string { return names[rng.IntN(len(names))] }), errors.Join(problems...)
 }
@@ -60,12 +56,9 @@ func (o *options) machine() (*machine, error) {
 // pair are the settings of the two arms of RAGEN's first generation. Both pay about a normal distribution; the
 // risky one's has a second, higher peak.
 type pair struct {
-	Low     string  `option:"low_risk_name,lo_arm_name" doc:"name of the safe arm"`
-	High    string  `option:"high_risk_name,hi_arm_name" doc:"name of the risky arm"`
-	Safe    float64 `option:"lo_score,lo_arm_score" doc:"mean payment of the safe arm"`
-	Lose    float64 `option:"hi_loscore,hi_arm_loscore" doc:"mean payment of the risky arm when it loses"`
-	Win     float64 `option:"hi_hiscore,hi_arm_hiscore" doc:"mean payment of the risky arm when it wins"`
-	Prob    float64 `option:"prob,hi_arm_hiscore_prob" range:"[0,1]" doc:"probability that the risky arm wins"`
+	Low  string `option:"low_risk_name,lo_arm_name" doc:"name of the safe arm"`
+	High string `option:"high_risk_name,hi_arm_name" doc:"name of the risky arm"`
+	payments
 	Scatter float64 `option:"std" range:"[0,)" doc:"standard deviation of every payment about its mean"`
 }
 
@@ -75,8 +68,7 @@ func (o *pair) machine() (*machine, error) {
 		return nil, fmt.Errorf("options low_risk_name and high_risk_name: expected two different names, got %q and %q",
 			o.Low, o.High)
 	}
-	p := payments{o.Safe, o.Lose, o.Win, o.Prob, o.Scatter}
-	return p.machine("high_arm", "Each pays a different amount on average, and their names are your only hint. Answer "+
+	return o.machineOf("high_arm", o.Scatter, "Each pays a different amount on average, and their names are your only hint. Answer "+
 		"with the name of the arm that you expect to pay more.", func(*rand.Rand) [2]string { return names }), nil
 }
 
@@ -84,24 +76,29 @@ func different(names [2]string) bool {
 	return names[0] != "" && names[1] != "" && !strings.EqualFold(names[0], names[1])
 }
 
-// payments are those of two arms, of which the risky one is the better: means, how probably it wins, and the standard
-// deviation about the means.
-type payments struct{ safe, lose, win, prob, scatter float64 }
+// payments are those of two arms, of which the risky one is the better.
+type payments struct {
+	Safe float64 `option:"lo_score,lo_arm_score" doc:"mean payment of the safe arm"`
+	Lose float64 `option:"hi_loscore,hi_arm_loscore" doc:"mean payment of the risky arm when it loses"`
+	Win  float64 `option:"hi_hiscore,hi_arm_hiscore" doc:"mean payment of the risky arm when it wins"`
+	Prob float64 `option:"prob,hi_arm_hiscore_prob" range:"[0,1]" doc:"probability that the risky arm wins"`
+}
 
-// machine is one of a single pull. name gives the names of the safe arm and of the risky one.
-func (p payments) machine(info, hint string, name func(*rand.Rand) [2]string) *machine {
+// machineOf is one of a single pull. scatter is the standard deviation about the means; name gives the names of the
+// safe arm and of the risky one.
+func (p payments) machineOf(info string, scatter float64, hint string, name func(*rand.Rand) [2]string) *machine {
 	about := func(mean float64, luck *rand.Rand) float64 {
-		if p.scatter > 0 {
-			mean += p.scatter * luck.NormFloat64()
+		if scatter > 0 {
+			mean += scatter * luck.NormFloat64()
 		}
 		return mean
 	}
-	safe := func(luck *rand.Rand) float64 { return about(p.safe, luck) }
+	safe := func(luck *rand.Rand) float64 { return about(p.Safe, luck) }
 	risky := func(luck *rand.Rand) float64 {
-		if luck.Float64() < p.prob {
-			return about(p.win, luck)
+		if luck.Float64() < p.Prob {
+			return about(p.Win, luck)
 		}
-		return about(p.lose, luck)
+		return about(p.Lose, luck)
 	}
 	return &machine{
 		rules: "You stand before a slot machine with two arms and pull one of them once. " + hint,

@@ -32,11 +32,11 @@ func TestOptionsPageIsCurrent(t *testing.T) {
 // optionsPage lists the options of every type, and for each tag the defaults that differ from those of the first.
 func optionsPage() string {
 	var b strings.Builder
-	b.WriteString("# Options of the environments\n\nThis page lists every tag, and every option with its default. " +
-		"A test writes it from the code\n(`go test ./envs/builtin -run OptionsPage -update`). " +
-		"The same for one tag, with rules and an example state:\n\n    ./gyre env info sokoban\n\n" +
-		"[environments-native.md](environments-native.md) describes the environments. " +
-		"Options stand in `[[envs]]` as `options = { … }`.\n")
+	b.WriteString("# Options of the environments\n\nThis page lists every tag with the most actions of an episode " +
+		"(unless `max_actions` is set), and every option with\nits default. Other names of an option stand in " +
+		"brackets. For one tag, with rules and an example state:\n\n    ./gyre env info sokoban\n\n" +
+		"Options follow a tag on the command line as they stand here, and in `[[envs]]` as `options = { … }`.\n" +
+		"[environments-native.md](environments-native.md) describes the environments.\n")
 	specs, types := map[string][]envs.Spec{}, []string{}
 	for _, s := range envs.List() {
 		if specs[s.Type] == nil {
@@ -44,13 +44,8 @@ func optionsPage() string {
 		}
 		specs[s.Type] = append(specs[s.Type], s)
 	}
-	b.WriteString("\n## Tags\n\nAn episode has at most so many actions unless `max_actions` is set.\n\n" +
-		"| tag | actions | what |\n|---|---|---|\n")
-	for _, s := range envs.List() {
-		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", s.Tag, s.MaxActions, s.Doc)
-	}
 	slices.Sort(types)
-	cell := strings.NewReplacer("|", "\\|", "\n", " ", "<", "&lt;")
+	escape := strings.NewReplacer("\n", " ", "<", "&lt;")
 	for _, name := range types {
 		first := map[string]string{}
 		fmt.Fprintf(&b, "\n## %s\n", name)
@@ -62,21 +57,21 @@ func optionsPage() string {
 				switch doc := o.Doc; {
 				case !found:
 					if len(o.Aliases) > 0 {
-						doc += " (also `" + strings.Join(o.Aliases, "`, `") + "`)"
+						doc += " (`" + strings.Join(o.Aliases, "`, `") + "`)"
 					}
 					first[o.Name] = string(value)
-					fresh = append(fresh, fmt.Sprintf("| `%s` | `%s` | %s |\n", o.Name,
-						cell.Replace(string(value)), cell.Replace(doc)))
+					fresh = append(fresh, fmt.Sprintf("- `%s=%s`: %s\n", o.Name, value, escape.Replace(doc)))
 				case known != string(value):
-					other = append(other, fmt.Sprintf("`%s = %s`", o.Name, value))
+					other = append(other, fmt.Sprintf("`%s=%s`", o.Name, value))
 				}
 			}
-			if len(fresh) > 0 {
-				fmt.Fprintf(&b, "\n`%s`:\n\n| option | default | meaning |\n|---|---|---|\n%s", s.Tag,
-					strings.Join(fresh, ""))
-			}
+			fmt.Fprintf(&b, "\n`%s` (%d): %s.", s.Tag, s.MaxActions, s.Doc)
 			if i > 0 && len(other) > 0 {
-				fmt.Fprintf(&b, "\n`%s` has other defaults: %s.\n", s.Tag, strings.Join(other, ", "))
+				fmt.Fprintf(&b, " Defaults: %s.", strings.Join(other, ", "))
+			}
+			b.WriteString("\n")
+			if len(fresh) > 0 {
+				fmt.Fprintf(&b, "\n%s", strings.Join(fresh, ""))
 			}
 		}
 	}

@@ -67,8 +67,9 @@ func (o options) load(request envs.Request) ([]dataset.Row, error) {
 		return samples(), nil
 	}
 	key := o
+	key.File = envs.FileKey(o.File)
 	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
-	list, err := envs.Shared(key, []string{o.File}, func() ([]dataset.Row, error) { return read(o, request) })
+	list, err := envs.Shared(key, func() ([]dataset.Row, error) { return read(o, request) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: %s", o.File, howToGet(o.File))
 	}

@@ -1,3 +1,4 @@
+// Package deepcoder asks for programs and runs them against hidden tests, in the form of the DeepCoder data set.
 package deepcoder
 
 import (
@@ -15,18 +16,14 @@ import (
 
 // options are the settings of the environment.
 type options struct {
-	Problems  string `option:"problems" doc:"file of problems with their tests, chosen by the seed; none: a few elementary ones"`
-	MaxTests  int    `option:"max_tests" range:"[0,)" doc:"tests run per answer, the first ones; 0: all"`
-	Attempts  int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode"`
-	Seconds   int    `option:"time_limit" doc:"seconds of processor time per test"`
-	MemoryMiB int    `option:"memory_mib" doc:"memory per test"`
-	Isolation string `option:"isolation" doc:"full: programs are kept in; limits: for trusted programs"`
-	Python    string `option:"python" doc:"interpreter that runs the programs"`
+	Problems string `option:"problems" doc:"file of problems with their tests, chosen by the seed; none: a few elementary ones"`
+	MaxTests int    `option:"max_tests" range:"[0,)" doc:"tests run per answer, the first ones; 0: all"`
+	Attempts int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode"`
+	sandbox.Config
 }
 
 func init() {
-	tag := envs.Native("deepcoder", options{Attempts: 1, Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full,
-		Python: "python3"}, newGame)
+	tag := envs.Native("deepcoder", options{Attempts: 1, Config: sandbox.Defaults}, newGame)
 	envs.Register(tag("DeepCoder", "write a Python program that passes hidden tests", 1, 8000, nil))
 }
 
@@ -45,8 +42,7 @@ func newGame(o *options) (*game, error) {
 	g := &game{options: o}
 	var err, noBox error
 	g.problems, err = readProblems(o.Problems)
-	g.box, noBox = sandbox.Shared(context.Background(), sandbox.Config{Python: o.Python, Seconds: o.Seconds,
-		MemoryMiB: o.MemoryMiB, Isolation: o.Isolation})
+	g.box, noBox = sandbox.Shared(context.Background(), o.Config)
 	return g, errors.Join(err, noBox)
 }
 

@@ -130,6 +130,7 @@ func TestFiles(t *testing.T) {
 	} {
 		options := map[string]any{"attempts": 0}
 		if content != "" {
+			path := filepath.Join(t.TempDir(), "problems.jsonl")
 			if err := os.WriteFile(path, []byte(content+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}

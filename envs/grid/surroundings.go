@@ -85,8 +85,7 @@ func (l Look) explainSurroundings(marks, rest string) string {
 		"the way to it behind its mark, and with the ways to where it belongs after its surroundings, each behind "+
 		"the mark of a target; without such things they are the player's. ", side*side-1, side, side)
 	fmt.Fprintf(&s, "A way has two letters, down and to the right: %c is no cell, %c, %c, … are 1, 2, … cells, %c, "+
-		"%c, … as many up or to the left. ",
-		noWay, noWay+1, noWay+2, noWay-1, noWay-2)
+		"%c, … as many up or to the left. ", noWay, noWay+1, noWay+2, noWay-1, noWay-2)
 	fmt.Fprintf(&s, "Marks: %s, %c: %s", marks, l.Blank, rest)
 	if l.Outside != l.Blank {
 		fmt.Fprintf(&s, ", %c: beyond the edge", l.Outside)

@@ -45,7 +45,6 @@ type gatherer struct {
 	waiting []*call // in the order of their arrival
 	busy    int     // requests on their way
 	takes   int     // calls per request that the server takes, by its own account; 0 = it has not said anything yet
-	most    int     // what is sent: fewer for a while after failures
 
 	requests, calls atomic.Int64 // sent in all
 }
@@ -103,7 +102,7 @@ func (g *gatherer) pump() {
 		case g.busy == 0:
 		case g.single || g.takes == 0: // the first answer says what the server takes
 			return
-		case g.most > 1 && g.busy >= pipelined:
+		case g.takes > 1 && g.busy >= pipelined:
 			return
 		}
 		batch := g.take()
@@ -122,9 +121,7 @@ func (g *gatherer) pump() {
 			if !g.single {
 				defer time.AfterFunc(slow, func() {
 					g.mu.Lock()
-					if g.takes == 0 {
-						g.takes, g.most = 1, 1
-					}
+					g.takes = max(1, g.takes)
 					g.mu.Unlock()
 					release()
 				}).Stop()
@@ -141,7 +138,7 @@ func (g *gatherer) take() []*call {
 	for _, c := range g.waiting {
 		switch {
 		case c.ctx.Err() != nil: // its caller has left
-		case len(batch) == 0, len(batch) < g.most && c.goesWith(batch[0]):
+		case len(batch) == 0, len(batch) < g.takes && c.goesWith(batch[0]):
 			c.sent = true
 			batch = append(batch, c)
 		default:
@@ -183,9 +180,6 @@ func (g *gatherer) send(batch []*call) {
 		err = g.hand(text, batch)
 	}
 	if err != nil && len(batch) > 1 && !errors.As(err, new(fatal)) {
-		g.mu.Lock()
-		g.most = max(1, min(g.most, len(batch)/2))
-		g.mu.Unlock()
 		err = errApart
 	}
 	for _, c := range batch {
@@ -220,13 +214,10 @@ func (g *gatherer) hand(text []byte, batch []*call) error {
 			c.reply.state, c.err = &a.Items[i], a.Items[i].check(c.item.ID)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch takes := max(1, a.Batch); {
-	case batch[0].method == "create" && takes != g.takes:
-		g.takes, g.most = takes, takes
-	case len(batch) == g.most:
-		g.most = min(g.most+1, max(1, g.takes))
+	if batch[0].method == "create" {
+		g.mu.Lock()
+		g.takes = max(1, a.Batch)
+		g.mu.Unlock()
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -14,9 +13,11 @@ type host struct {
 	options *options
 	server  *server // with option url
 
-	mu        sync.Mutex // guards what follows
-	processes []*process // with option command: those that are in use; nil where none is
-	next      int        // place in processes of the environment that connects next
+	processes []*process // with option command
+
+	mu    sync.Mutex // guards what follows
+	users int        // environments that are connected
+	next  int        // place in processes of the environment that connects next
 }
 
 // newHost checks what the options name. Nothing is started or asked yet.
@@ -26,7 +27,9 @@ func newHost(o *options) (*host, error) {
 		return nil, err
 	}
 	if o.URL == "" {
-		h.processes = make([]*process, o.Processes)
+		for range o.Processes {
+			h.processes = append(h.processes, newProcess(o.Command, o.MaxBytes))
+		}
 		if _, err := exec.LookPath(o.Command[0]); err != nil {
 			return nil, fmt.Errorf("option command: %w", err)
 		}
@@ -44,38 +47,26 @@ func newHost(o *options) (*host, error) {
 
 // connect finds the way to where the next environment lives: the server, or one of the processes in turn.
 func (h *host) connect() transport {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.users++
 	if h.server != nil {
 		return h.server
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	place := &h.processes[h.next%len(h.processes)]
 	h.next++
-	if *place == nil {
-		*place = newProcess(h.options.Command, h.options.MaxBytes)
-	}
-	(*place).users++
-	return *place
+	return h.processes[h.next%len(h.processes)]
 }
 
-// disconnect gives up what connect gave. A process that has no environments any more ends.
-func (h *host) disconnect(line transport) {
-	p, ok := line.(*process)
-	if !ok || !h.leave(p) {
+// disconnect gives up what connect gave. With the last environment the processes end.
+func (h *host) disconnect() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.users--; h.users > 0 {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stop()
-}
-
-// leave says whether the last environment of a process has left.
-func (h *host) leave(p *process) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if p.users--; p.users > 0 {
-		return false
+	for _, p := range h.processes {
+		p.mu.Lock()
+		p.stop()
+		p.mu.Unlock()
 	}
-	h.processes[slices.Index(h.processes, p)] = nil
-	return true
 }

@@ -16,12 +16,10 @@ import (
 	"gyre/internal/quote"
 )
 
-// Pauses between attempts grow from the first to the last of these. A server that stayed away for a whole call is
-// left alone for as long, up to the longest.
+// Pauses between attempts grow from the first to the last.
 const (
-	firstPause   = 50 * time.Millisecond
-	lastPause    = 2 * time.Second
-	longestBreak = 30 * time.Second
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
 )
 
 // server is an HTTP server. It is safe for concurrent use.
@@ -32,12 +30,10 @@ type server struct {
 	client     *http.Client
 	queue      *gatherer
 
-	mu       sync.Mutex    // guards what follows
-	pause    time.Duration // how long it is left alone when it is away again; 0 = it answered last
-	until    time.Time     // it is left alone until then
+	mu       sync.Mutex // guards what follows
+	until    time.Time  // it is left alone until then
 	cause    error
 	answered time.Time // last
-	left     time.Time // when it was last left alone
 }
 
 // longestHeader bounds the head of an answer, in bytes.
@@ -143,22 +139,18 @@ func (s *server) resting() error {
 	return nil
 }
 
-// away has the server left alone, unless it has answered somebody since the failed call began, or was left alone for
-// another call of the same outage: many fail at once.
+// away has the server left alone for as long as a call has asked in vain, unless it has answered somebody meanwhile.
 func (s *server) away(begun time.Time, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.answered.After(begun) || s.left.After(begun) {
-		return
+	if !s.answered.After(begun) {
+		s.until, s.cause = time.Now().Add(time.Since(begun)), cause
 	}
-	s.left = time.Now()
-	s.pause = min(max(2*s.pause, time.Second), longestBreak)
-	s.until, s.cause = s.left.Add(s.pause), cause
 }
 
 // here notes an answer, be it a refusal.
 func (s *server) here() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pause, s.until, s.cause, s.answered = 0, time.Time{}, nil, time.Now()
+	s.until, s.cause, s.answered = time.Time{}, nil, time.Now()
 }

@@ -16,18 +16,13 @@ import (
 
 // process is a local program that serves environments: one JSON object per line in, one out, in order. It is started
 // by the first call, killed when an answer does not come in time (whatever it was doing, its environments are lost),
-// and started again by the next call, after a pause that grows while it keeps dying.
+// and started again by the next call.
 type process struct {
 	command  []string
 	maxBytes int // of an answer
 	queue    *gatherer
-	users    int // environments that live there; guarded by the host's mutex
-
-	mu      sync.Mutex // held by whoever talks to the program; the queue sees to it that nobody waits long
-	running atomic.Pointer[coprocess.Process]
-	pause   time.Duration // before the next start; guarded by mu, as are the two below
-	until   time.Time
-	cause   error
+	mu       sync.Mutex // held by whoever talks to the program; the queue sees to it that nobody waits long
+	running  atomic.Pointer[coprocess.Process]
 }
 
 func newProcess(command []string, maxBytes int) *process {
@@ -58,9 +53,12 @@ func (p *process) talk(ctx context.Context, method string, r request) ([]byte, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running.Load() == nil {
-		if err := p.start(ctx); err != nil {
+		started, err := coprocess.Start(exec.Command(p.command[0], p.command[1:]...),
+			coprocess.Limits{Line: p.maxBytes, Stderr: 2000})
+		if err != nil {
 			return nil, fatal{err}
 		}
+		p.running.Store(started)
 	}
 	line, err := json.Marshal(struct {
 		Method string `json:"method"`
@@ -73,43 +71,12 @@ func (p *process) talk(ctx context.Context, method string, r request) ([]byte, e
 	text, err := program.Ask(ctx, line)
 	if err != nil {
 		p.stop()
-		err = fmt.Errorf("%w%s", err, program.LastWords(lastWords))
-		p.failed(err)
-		return nil, fatal{err}
+		return nil, fatal{fmt.Errorf("%w%s", err, program.LastWords(lastWords))}
 	}
-	p.pause = 0
 	if len(text) > p.maxBytes {
 		return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", p.maxBytes)
 	}
 	return text, nil
-}
-
-// start starts the program, unless it has failed too often or too recently for the time there is.
-func (p *process) start(ctx context.Context) error {
-	if left := time.Until(p.until); left > 0 {
-		if left > lastPause {
-			return fmt.Errorf("it is started again in %.1f s: %w", left.Seconds(), p.cause)
-		}
-		select {
-		case <-time.After(left):
-		case <-ctx.Done():
-			return fmt.Errorf("it was not started again in time: %w", p.cause)
-		}
-	}
-	program, err := coprocess.Start(exec.Command(p.command[0], p.command[1:]...),
-		coprocess.Limits{Line: p.maxBytes, Stderr: 2000})
-	if err != nil {
-		p.failed(err)
-		return err
-	}
-	p.running.Store(program)
-	return nil
-}
-
-// failed lets the next start wait.
-func (p *process) failed(cause error) {
-	p.pause = min(max(2*p.pause, firstPause), longestBreak)
-	p.until, p.cause = time.Now().Add(p.pause), cause
 }
 
 // politeness is how long a program may take to end by itself once its input is closed.

@@ -1,3 +1,25 @@
+// Package sandbox runs Python programs that nobody has looked at.
+//
+//	s, err := sandbox.New(ctx, sandbox.Defaults)
+//	outcomes, err := s.Run(ctx, sandbox.Job{Program: "print(int(input()) + 1)", Calls: []sandbox.Call{{Stdin: "41"}}})
+//	fmt.Println(outcomes[0].Stdout) // 42
+//
+// A job is one process, the runner (runner.py), which forks a child per call. The child may compute, use threads,
+// read the Python installation and write into an empty folder that is removed afterwards. Everything else is closed
+// to it:
+//
+//	files        Landlock: nothing outside the Python installation, /usr and the like can be read, nothing but the folder written
+//	network      seccomp: a program that asks for a socket is killed
+//	processes    seccomp: one that forks, executes, traces or signals is killed
+//	privileges   none can be gained, capabilities are dropped, owners and modes of files cannot be changed
+//	time         seconds of processor time and of the clock; memory, output, files and their size are limited too
+//
+// None of it needs privileges or services, and all of it works inside the usual containers; it needs Linux 5.13
+// with Landlock. New proves with a program that tries to break out that the walls stand, and fails where they do
+// not. Isolation "limits" does without walls, for programs that are trusted.
+//
+// What a program prints or returns is untrusted text. Expected answers never enter the process, so no program can
+// look them up: callers compare outside.
 package sandbox
 
 import (
@@ -39,13 +61,16 @@ const (
 	Limits = "limits" // limits only: for programs that are trusted
 )
 
-// Config says what a call may use.
+// Config says what a call may use. Options of environments embed it.
 type Config struct {
-	Python    string // interpreter
-	Seconds   int    // of processor time
-	MemoryMiB int    // of address space
-	Isolation string // Full or Limits
+	Seconds   int    `option:"time_limit" doc:"seconds of processor time that a program may take"`
+	MemoryMiB int    `option:"memory_mib" doc:"memory that a program may take"`
+	Isolation string `option:"isolation" doc:"full: programs are kept in; limits: for trusted programs"`
+	Python    string `option:"python" doc:"interpreter that runs the programs"`
 }
+
+// Defaults are those of the environments.
+var Defaults = Config{Seconds: 3, MemoryMiB: 512, Isolation: Full, Python: "python3"}
 
 // Job is a program and how to call it.
 type Job struct {
@@ -112,7 +137,7 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 
 // Shared returns the sandbox of a configuration, which is made and proven once per process.
 func Shared(ctx context.Context, c Config) (*Sandbox, error) {
-	return envs.Shared(c, nil, func() (*Sandbox, error) { return New(ctx, c) })
+	return envs.Shared(c, func() (*Sandbox, error) { return New(ctx, c) })
 }
 
 // escapes are what prove tries, and how each must end.

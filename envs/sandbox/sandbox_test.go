@@ -18,7 +18,7 @@ import (
 
 // shared is one sandbox for all tests; they are skipped where the machine has none, which New says.
 var shared = sync.OnceValues(func() (*Sandbox, error) {
-	s, err := New(context.Background(), Config{"python3", 1, 256, Full})
+	s, err := New(context.Background(), Config{1, 256, Full, "python3"})
 	if err == nil {
 		s.output, s.disk = 64<<10, 1<<20
 	}
@@ -209,7 +209,7 @@ func TestCancelledRun(t *testing.T) {
 }
 
 func TestLimitsOnly(t *testing.T) {
-	s, err := New(t.Context(), Config{"python3", 1, 512, Limits})
+	s, err := New(t.Context(), Config{1, 512, Limits, "python3"})
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip(err)
 	}
@@ -221,9 +221,9 @@ func TestLimitsOnly(t *testing.T) {
 		t.Errorf("%+v", got[0])
 	}
 	for want, c := range map[string]Config{
-		"at least a second":       {"python3", 0, 512, Full},
-		"isolation full or limit": {"python3", 1, 512, "some"},
-		"another interpreter":     {"no-such-python", 1, 512, Full},
+		"at least a second":       {0, 512, Full, "python3"},
+		"isolation full or limit": {1, 512, "some", "python3"},
+		"another interpreter":     {1, 512, Full, "no-such-python"},
 	} {
 		if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one with %q", c, err, want)

@@ -1,3 +1,6 @@
+// Package search asks questions whose answers stand in a corpus of documents. A policy calls the tools search and
+// read, and then answers; exact match and the F1 of words with the right answers, as SQuAD counts them, are the
+// reward.
 package search
 
 import (
@@ -104,7 +107,7 @@ func newGame(o *options) (*game, error) {
 	if o.Corpus != "" && o.Problems == "" {
 		return nil, errors.New("option problems: name a file of questions for the corpus")
 	}
-	shared, err := envs.Shared(files{o.Problems, o.Corpus, o.Instances}, []string{o.Problems, o.Corpus}, o.open)
+	shared, err := envs.Shared(files{envs.FileKey(o.Problems), envs.FileKey(o.Corpus), o.Instances}, o.open)
 	if err != nil {
 		return nil, err
 	}

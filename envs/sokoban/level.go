@@ -2,6 +2,7 @@ package sokoban
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,16 +10,19 @@ import (
 	"gyre/envs/grid"
 )
 
-// Characters of a level's text: the usual XSB set and this game's default glyphs. '-' and '_' are floor too.
-const (
-	textWalls   = "#"
-	textFloors  = " -_"
-	textTargets = ".O"
-	textPlaced  = "*√" // box on target
-	textBoxes   = "$X"
-	textPlayers = "@P"
-	textArrived = "+S" // player on target
-)
+// square is what a character of a level's text stands for.
+type square struct {
+	cell        cell
+	box, player bool
+}
+
+// squares are the usual XSB set and this game's default glyphs. '-' and '_' are floor too.
+var squares = map[rune]square{
+	'#': {cell: wall}, ' ': {cell: floor}, '-': {cell: floor}, '_': {cell: floor}, '.': {cell: target},
+	'O': {cell: target}, '$': {floor, true, false}, 'X': {floor, true, false}, '*': {target, true, false},
+	'√': {target, true, false}, '@': {floor, false, true}, 'P': {floor, false, true}, '+': {target, false, true},
+	'S': {target, false, true},
+}
 
 // parseLevel reads a level from rows of text. Short rows are filled up with wall.
 func parseLevel(rows []string) (*board, error) {
@@ -34,22 +38,17 @@ func parseLevel(rows []string) (*board, error) {
 	players, targets := 0, 0
 	for r, row := range rows {
 		for c, char := range []rune(row) {
-			p := grid.Pos{Row: r, Col: c}
-			is := func(set string) bool { return strings.ContainsRune(set, char) }
-			switch {
-			case is(textWalls):
-				continue
-			case is(textTargets), is(textPlaced), is(textArrived):
-				b.cells[b.Index(p)] = target
-				targets++
-			case is(textFloors), is(textBoxes), is(textPlayers):
-				b.cells[b.Index(p)] = floor
-			default:
+			is, known := squares[char]
+			if !known {
 				return nil, fmt.Errorf("level row %d, column %d: unknown character %q (XSB: # wall, @ player, + "+
 					"player on target, $ box, * box on target, . target, space floor)", r, c, char)
 			}
-			b.box[b.Index(p)] = is(textBoxes) || is(textPlaced)
-			if is(textPlayers) || is(textArrived) {
+			p := grid.Pos{Row: r, Col: c}
+			b.cells[b.Index(p)], b.box[b.Index(p)] = is.cell, is.box
+			if is.cell == target {
+				targets++
+			}
+			if is.player {
 				b.player = p
 				players++
 			}
@@ -95,43 +94,35 @@ func readLevels(path string) (levels []*board, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var rows []string
-	first := 1 // line at which rows starts
-	finish := func() error {
-		if len(rows) == 0 {
-			return nil
-		}
-		b, err := parseLevel(rows)
-		if err != nil {
-			return fmt.Errorf("%s, level %d at line %d: %w", path, len(levels), first, err)
-		}
-		levels, rows = append(levels, b), nil
-		return nil
-	}
+	var rows []string                                 // of the text since the last level
 	lines := strings.Split(string(text)+"\n\n", "\n") // a blank line ends the last level too
 	for n, line := range lines {
 		line = strings.TrimRight(line, "\r")
-		if len(rows) == 0 {
-			first = n + 1
-		}
+		var level struct{ Rows []string }
+		first := n + 1 - len(rows)
 		switch {
 		case strings.HasPrefix(line, "{"):
-			var level struct{ Rows []string }
-			if err := json.Unmarshal([]byte(line), &level); err != nil {
+			first = n + 1
+			err := json.Unmarshal([]byte(line), &level)
+			if err == nil && len(level.Rows) == 0 {
+				err = errors.New("no rows in this object")
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%s, line %d: expected {\"rows\": [\"…\"]}: %w", path, n+1, err)
 			}
-			if rows, first = level.Rows, n+1; len(rows) == 0 {
-				return nil, fmt.Errorf("%s, line %d: no rows in this object", path, n+1)
-			}
-			err = finish()
 		case strings.HasPrefix(line, ";") || strings.TrimSpace(line) == "":
-			err = finish()
+			level.Rows, rows = rows, nil
 		default:
 			rows = append(rows, line)
 		}
-		if err != nil {
-			return nil, err
+		if level.Rows == nil {
+			continue
 		}
+		b, err := parseLevel(level.Rows)
+		if err != nil {
+			return nil, fmt.Errorf("%s, level %d at line %d: %w", path, len(levels), first, err)
+		}
+		levels = append(levels, b)
 	}
 	if len(levels) == 0 {
 		return nil, fmt.Errorf("%s holds no level", path)

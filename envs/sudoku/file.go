@@ -46,7 +46,7 @@ func readPuzzle(rows [][]int) (pair, error) {
 		}
 	}
 	solution := puzzle.clone()
-	if budget := fillBudget; puzzle.empty() == 0 || !solution.complete(&budget) || budget < 0 {
+	if budget := fillBudget; puzzle.empty() == 0 || !solution.complete(first, &budget, true) || budget < 0 {
 		return pair{}, fmt.Errorf("the puzzle has no empty cell or no solution could be found")
 	}
 	return pair{puzzle, solution}, nil

@@ -25,12 +25,6 @@ func (g *grid) clone() *grid {
 	return &grid{g.n, g.box, slices.Clone(g.cells), slices.Clone(g.held)}
 }
 
-// copyFrom makes g equal to a grid of its size.
-func (g *grid) copyFrom(o *grid) {
-	copy(g.cells, o.cells)
-	copy(g.held, o.held)
-}
-
 // units are the places in held of a cell's row, column and box.
 func (g *grid) units(i int) (row, col, box int) {
 	row, col = i/g.n, i%g.n

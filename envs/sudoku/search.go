@@ -6,20 +6,21 @@ import (
 	"slices"
 )
 
-// fill completes the grid at random and says whether it could. Each cell takes its open numbers in random order, the
-// tightest cell first: in reading order a 16×16 grid would hardly ever be finished.
-func (g *grid) fill(rng *rand.Rand, budget *int) bool {
+// complete fills the empty cells and says whether it could. Each takes its open numbers in the order in which choose
+// picks one of so many, the tightest cell first: in reading order a 16×16 grid would hardly ever be finished. A search
+// that visits more than budget cells ends with the answer late.
+func (g *grid) complete(choose func(n int) int, budget *int, late bool) bool {
 	i, open := g.tightest()
 	if i < 0 {
 		return true
 	}
 	if *budget--; *budget < 0 {
-		return false
+		return late
 	}
 	for choices := numbers(open); len(choices) > 0; {
-		k := rng.IntN(len(choices))
+		k := choose(len(choices))
 		g.set(i, choices[k])
-		if g.fill(rng, budget) {
+		if g.complete(choose, budget, late) {
 			return true
 		}
 		choices = slices.Delete(choices, k, k+1)
@@ -28,25 +29,8 @@ func (g *grid) fill(rng *rand.Rand, budget *int) bool {
 	return false
 }
 
-// complete finds the first solution in a fixed order and says whether there is one. A search that takes too long
-// counts as a solution found, which only makes a puzzle easier.
-func (g *grid) complete(budget *int) bool {
-	i, open := g.tightest()
-	if i < 0 {
-		return true
-	}
-	if *budget--; *budget < 0 {
-		return true
-	}
-	for _, v := range numbers(open) {
-		g.set(i, v)
-		if g.complete(budget) {
-			return true
-		}
-	}
-	g.set(i, 0)
-	return false
-}
+// first chooses numbers in their order.
+func first(int) int { return 0 }
 
 const (
 	grids      = 100    // tried per puzzle
@@ -59,10 +43,10 @@ const (
 func generate(rng *rand.Rand, n, blanks int, unique bool) (pair, error) {
 	for range grids {
 		solution := newGrid(n)
-		if budget := fillBudget; !solution.fill(rng, &budget) {
+		if budget := fillBudget; !solution.complete(rng.IntN, &budget, false) {
 			continue
 		}
-		puzzle, scratch := solution.clone(), newGrid(n)
+		puzzle := solution.clone()
 		left := blanks
 		for _, i := range rng.Perm(n * n) {
 			if left == 0 {
@@ -70,7 +54,7 @@ func generate(rng *rand.Rand, n, blanks int, unique bool) (pair, error) {
 			}
 			v := puzzle.cells[i]
 			puzzle.set(i, 0)
-			if unique && puzzle.otherThan(i, v, scratch) {
+			if unique && puzzle.otherThan(i, v) {
 				puzzle.set(i, v)
 				continue
 			}
@@ -84,12 +68,13 @@ func generate(rng *rand.Rand, n, blanks int, unique bool) (pair, error) {
 		"set unique = false", n, n, blanks, grids)
 }
 
-// otherThan says whether the puzzle has a solution with another number than v in the empty cell i.
-func (g *grid) otherThan(i int, v int8, scratch *grid) bool {
+// otherThan says whether the puzzle has a solution with another number than v in the empty cell i. A search that takes
+// too long counts as one found, which only makes a puzzle easier.
+func (g *grid) otherThan(i int, v int8) bool {
 	for _, other := range numbers(g.open(i) &^ (1 << v)) {
-		scratch.copyFrom(g)
-		scratch.set(i, other)
-		if budget := openBudget; scratch.complete(&budget) {
+		trial := g.clone()
+		trial.set(i, other)
+		if budget := openBudget; trial.complete(first, &budget, true) {
 			return true
 		}
 	}

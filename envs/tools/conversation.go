@@ -192,8 +192,7 @@ func (c *Conversation) instruction() string {
 	text := "Answer the question."
 	for _, t := range c.Offered {
 		text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": {%q: "+
-			"\"…\"}}%s, where %q is %s.",
-			t.Name, openCall, t.Name, t.Argument, closeCall, t.Argument, t.Meaning)
+			"\"…\"}}%s, where %q is %s.", t.Name, openCall, t.Name, t.Argument, closeCall, t.Argument, t.Meaning)
 	}
 	return text + " A reply that calls a tool ends there; its result follows. Give the final answer alone, in " +
 		"<answer> and </answer>."

@@ -1,3 +1,11 @@
+// Package tools asks questions that are easier with tools: a calculator and Python, which a policy calls in the
+// format that chat templates teach.
+//
+//	<tool_call>{"name": "calculator", "arguments": {"expression": "37 * 12"}}</tool_call>
+//
+// A reply with calls is answered by one message of role "tool" per call; a reply without is the answer and ends the
+// episode. What a tool says is the environment's text: it is never trained on, and no markup in it is taken for
+// markup.
 package tools
 
 import (
@@ -19,15 +27,12 @@ type options struct {
 	Grading   string   `option:"grading" oneof:"strict,lenient" doc:"when an answer counts as the right one"`
 	CallCost  float64  `option:"call_cost" doc:"taken off the reward for every call of a tool"`
 	MaxOutput int      `option:"max_output" range:"[1,)" doc:"characters of a program's output that are shown"`
-	Seconds   int      `option:"time_limit" doc:"seconds of processor time of a program"`
-	MemoryMiB int      `option:"memory_mib" doc:"memory of a program"`
-	Isolation string   `option:"isolation" doc:"full: programs are kept in; limits: for trusted programs"`
-	Python    string   `option:"python" doc:"interpreter that runs the programs"`
+	sandbox.Config
 }
 
 func init() {
 	tag := envs.Native("tools", options{Terms: [2]int{2, 5}, MaxNumber: 999, Grading: string(reward.Lenient),
-		MaxOutput: 2000, Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full, Python: "python3"}, newGame)
+		MaxOutput: 2000, Config: sandbox.Defaults}, newGame)
 	envs.Register(
 		tag("CalculatorQA", "questions with a calculator to call", 5, 200,
 			func(o *options) { o.Tools = []string{"calculator"} }),
@@ -56,8 +61,7 @@ func newGame(o *options) (*game, error) {
 		case "calculator":
 			g.Offered = append(g.Offered, calculator())
 		case "python":
-			box, failure := sandbox.Shared(context.Background(), sandbox.Config{Python: o.Python, Seconds: o.Seconds,
-				MemoryMiB: o.MemoryMiB, Isolation: o.Isolation})
+			box, failure := sandbox.Shared(context.Background(), o.Config)
 			err = errors.Join(err, failure)
 			g.Offered = append(g.Offered, python(box, o.MaxOutput))
 		default:

@@ -1,3 +1,10 @@
+// Package answer finds and compares the final answers of mathematics problems, so that a reply can be graded.
+//
+// Boxed finds the answer of a reply. Under the strict rules, those of the MATH benchmark (Hendrycks et al. 2021),
+// both sides go through Normalize and are compared as texts. EqualLenient adds what is provably the same value;
+// package algebra below this one decides that.
+//
+// Nothing here panics or runs long, whatever the text: replies come from models.
 package answer
 
 import (
@@ -6,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"gyre/internal/answer/algebra"
 )
 
 // rules are the steps of the MATH benchmark's normalisation in the order in which they are applied: each sees what
@@ -99,4 +108,27 @@ func braceFractions(s string) (string, error) {
 		out += frac + "{" + p[:n] + "}" + rest
 	}
 	return out, nil
+}
+
+// EqualLenient says whether two answers are the same, and how that is known: "same_text", "same_number",
+// "same_list", … What package algebra cannot read is equal only to itself.
+func EqualLenient(a, b string) (how string, equal bool) {
+	a, b = algebra.Trim(a), algebra.Trim(b)
+	switch {
+	case a == "" || b == "":
+		return "", false
+	case a == b || equalStrict(a, b):
+		return "same_text", true
+	}
+	return algebra.Equal(a, b)
+}
+
+// equalStrict says whether two answers are equal under the MATH benchmark's rules, applied to both.
+func equalStrict(a, b string) bool {
+	x, _, errA := Normalize(a)
+	y, _, errB := Normalize(b)
+	if errA != nil || errB != nil {
+		return a == b
+	}
+	return x == y
 }

@@ -43,15 +43,8 @@ type Axis struct {
 	Low, High float64
 	Log       bool     // logarithmic where all values are positive and far apart
 	Integer   bool     // the values are whole numbers, such as steps
-	Names     []string // of the positions 0, 1, …: an axis of places instead of numbers
+	Names     []string // of the positions 0, 1, …, in lines: an axis of places instead of numbers
 	Slanted   bool     // names are written at an angle
-	Rows      []Row    // further lines below the names of an x axis
-}
-
-// Row is a line of a small table below an axis of places.
-type Row struct {
-	Head  string
-	Cells []string
 }
 
 // Kind is how a mark is drawn.

@@ -155,7 +155,7 @@ func every() (p Panel) {
 			Text: []string{"a", "b", "c"}, Color: Color(int(kind)),
 			Groups: [][]float64{{1, 2, 3}, {2}, {1, 1}}, Label: fmt.Sprint(kind)})
 	}
-	p.Title, p.X = "every", Axis{Names: []string{"Q1", "Q2", "Q3"}, Rows: []Row{{"groups", []string{"1", "2", "3"}}}}
+	p.Title, p.X = "every", Axis{Names: []string{"Q1\n1", "Q2\n2", "Q3\n3"}, Label: "groups"}
 	return p
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"image/color"
 	"io"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	rowHeight  = vg.Length(10.5) // a line of a legend, or below an axis
+	rowHeight  = vg.Length(10.5) // a line of a legend
 	margin     = vg.Length(10)
 	gap        = vg.Length(14) // between panels
 	labelSpace = vg.Length(44) // about what a panel's y labels take
@@ -32,16 +33,15 @@ type block struct {
 	panels        []Panel
 	columns       int
 	width, height vg.Length   // of one panel
-	heads, feet   []vg.Length // of titles and legends above, and of lines below, each row
+	heads         []vg.Length // of titles and legends above each row
 }
 
 func newBlock(panels []Panel, columns int, width, height vg.Length) block {
 	rows := (len(panels) + columns - 1) / columns
-	b := block{panels, columns, width, height, make([]vg.Length, rows), make([]vg.Length, rows)}
+	b := block{panels, columns, width, height, make([]vg.Length, rows)}
 	for i, p := range panels {
 		row := i / columns
 		b.heads[row] = max(b.heads[row], p.headHeight(width-labelSpace))
-		b.feet[row] = max(b.feet[row], rowHeight*vg.Length(len(p.X.Rows)))
 	}
 	return b
 }
@@ -80,7 +80,7 @@ func (b block) wide() vg.Length { return span(b.columns, b.width) }
 func (b block) tall() vg.Length {
 	height := span(len(b.heads), b.height)
 	for i := range b.heads {
-		height += b.heads[i] + b.feet[i]
+		height += b.heads[i]
 	}
 	return height
 }
@@ -99,7 +99,7 @@ func (b block) draw(c draw.Canvas, left, top vg.Length) error {
 		}
 		grid[i/b.columns][i%b.columns] = made
 	}
-	// The rows are aligned without their heads and feet, and then moved apart.
+	// The rows are aligned without their heads, and then moved apart.
 	area := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
 		Min: vg.Point{X: left, Y: top - span(rows, b.height)}, Max: vg.Point{X: left + b.wide(), Y: top}}}
 	cells := plot.Align(grid, draw.Tiles{Rows: rows, Cols: b.columns, PadX: gap, PadY: gap}, area)
@@ -111,27 +111,10 @@ func (b block) draw(c draw.Canvas, left, top vg.Length) error {
 			cell.Min.Y -= down
 			cell.Max.Y -= down
 			made.Draw(cell)
-			data := made.DataCanvas(cell)
-			p.drawHead(data, b.heads[row], b.width-labelSpace)
-			p.drawFoot(cell, data, made)
+			p.drawHead(made.DataCanvas(cell), b.heads[row], b.width-labelSpace)
 		}
-		down += b.feet[row]
 	}
 	return nil
-}
-
-// drawFoot writes the lines below an axis of places, and before each what it is.
-func (p Panel) drawFoot(cell, data draw.Canvas, made *plot.Plot) {
-	x, _ := made.Transforms(&data)
-	centred, left := style(sizeTick, false), style(sizeTick, false)
-	centred.XAlign, left.Color = draw.XCenter, color.Gray{90}
-	for i, row := range p.X.Rows {
-		y := cell.Min.Y - rowHeight*vg.Length(i) - vg.Points(sizeTick)*0.9
-		data.FillText(left, vg.Point{X: cell.Min.X, Y: y}, row.Head)
-		for k, content := range row.Cells {
-			data.FillText(centred, vg.Point{X: x(float64(k)), Y: y}, content)
-		}
-	}
 }
 
 // PNG draws the figure; one without panels says that nothing is defined.
@@ -210,4 +193,76 @@ func writeLines(c draw.Canvas, lines []string, s text.Style, top vg.Length) vg.L
 		top -= s.Font.Size * lineHeight
 	}
 	return top
+}
+
+const swatch = vg.Length(13) // what stands before a legend's text
+
+// legend is the marks with labels and values, each label with its colour and kind once, in rows that fit a width.
+func (p Panel) legend(width vg.Length) (rows [][]Mark) {
+	s := style(sizeLegend, false)
+	var seen []Mark
+	used := vg.Length(0)
+	for _, m := range p.Marks {
+		same := func(o Mark) bool { return o.Label == m.Label && o.Color == m.Color && o.Kind == m.Kind }
+		if m.Label == "" || len(finite(m.X, m.Y)) == 0 || slices.ContainsFunc(seen, same) {
+			continue
+		}
+		seen = append(seen, m)
+		if len(rows) == 0 || used+m.labelWidth(s) > width+10 {
+			rows, used = append(rows, nil), 0
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], m)
+		used += m.labelWidth(s)
+	}
+	return rows
+}
+
+func (m Mark) labelWidth(s text.Style) vg.Length { return swatch + 3 + s.Width(m.Label) + 10 }
+
+// headHeight is that of a panel's title and legend.
+func (p Panel) headHeight(width vg.Length) vg.Length {
+	return p.titleHeight() + 6 + rowHeight*vg.Length(len(p.legend(width)))
+}
+
+func (p Panel) titleHeight() vg.Length {
+	if p.Title == "" {
+		return 0
+	}
+	return vg.Points(sizePanel)
+}
+
+// drawHead writes title and legend above the data, where they cover nothing.
+func (p Panel) drawHead(data draw.Canvas, height, width vg.Length) {
+	y := data.Max.Y + height - p.titleHeight()
+	data.FillText(style(sizePanel, true), vg.Point{X: data.Min.X, Y: y}, p.Title)
+	s := style(sizeLegend, false)
+	for _, row := range p.legend(width) {
+		y -= rowHeight
+		x := data.Min.X
+		for _, m := range row {
+			m.drawSample(data, vg.Point{X: x, Y: y + vg.Points(sizeLegend)*0.35})
+			data.FillText(s, vg.Point{X: x + swatch + 3, Y: y}, m.Label)
+			x += m.labelWidth(s)
+		}
+	}
+}
+
+// drawSample draws what stands before a label; at is the middle of its left edge.
+func (m Mark) drawSample(c draw.Canvas, at vg.Point) {
+	glyph := draw.GlyphStyle{Color: m.Color, Radius: vg.Points(2.4), Shape: draw.CircleGlyph{}}
+	switch m.Kind {
+	case Line:
+		c.StrokeLine2(stroke(m.Color, 1.6), at.X, at.Y, at.X+swatch, at.Y)
+		return
+	case Bars, Area, Boxes, Tiles:
+		const half = 3
+		c.FillPolygon(m.Color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half},
+			{X: at.X + swatch, Y: at.Y + half}, {X: at.X + swatch, Y: at.Y - half}})
+		return
+	case Rings:
+		glyph.Shape = draw.RingGlyph{}
+	case Crosses:
+		glyph.Shape, glyph.Radius = boldCross{}, vg.Points(2.8)
+	}
+	c.DrawGlyphNoClip(glyph, vg.Point{X: at.X + swatch/2, Y: at.Y})
 }

@@ -104,24 +104,6 @@ func (f *File) Read(name string) (Array, error) {
 	return a, nil
 }
 
-// ReadFile reads a whole file.
-func ReadFile(path string) ([]Array, error) {
-	f, err := Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var out []Array
-	for _, name := range f.Names {
-		a, err := f.Read(name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
 var describes = regexp.MustCompile(`^\{'descr': '<f([48])', 'fortran_order': False, 'shape': \(([0-9, ]*)\),? ?\}\s*$`)
 
 func read(entry *zip.File) (a Array, err error) {

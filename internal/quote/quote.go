@@ -13,10 +13,7 @@ import (
 // beginning is shown.
 func Text(text string, most int) string {
 	shown, rest := cut(text, most)
-	if rest == 0 {
-		return strconv.Quote(shown)
-	}
-	return strconv.Quote(shown) + "… (" + strconv.Itoa(rest) + " bytes more)"
+	return strconv.Quote(shown) + rest
 }
 
 // End is Text for a text whose end matters most: of a longer one the end is shown.
@@ -44,10 +41,7 @@ const longestError = 4000
 // through it.
 func Error(err error) error {
 	message, rest := cut(err.Error(), longestError)
-	safe := escape(message, func(rune) bool { return false })
-	if rest > 0 {
-		safe += "… (" + strconv.Itoa(rest) + " bytes more)"
-	}
+	safe := escape(message, func(rune) bool { return false }) + rest
 	if safe == err.Error() {
 		return err
 	}
@@ -79,13 +73,13 @@ func escape(text string, allowed func(rune) bool) string {
 	return b.String()
 }
 
-// cut gives the first most bytes of a text, whole characters only, and how many are left.
-func cut(text string, most int) (shown string, rest int) {
+// cut gives the first most bytes of a text, whole characters only, and says how many are left, "" for none.
+func cut(text string, most int) (shown, rest string) {
 	if len(text) <= most {
-		return text, 0
+		return text, ""
 	}
 	for most > 0 && !utf8.RuneStart(text[most]) {
 		most--
 	}
-	return text[:most], len(text) - most
+	return text[:most], "… (" + strconv.Itoa(len(text)-most) + " bytes more)"
 }

@@ -263,8 +263,8 @@ func names(tag reflect.StructTag) []string {
 }
 
 func fieldByKey(table reflect.Type, key string) (reflect.StructField, bool) {
-	for i := range table.NumField() {
-		if f := table.Field(i); slices.Contains(names(f.Tag), key) {
+	for _, f := range reflect.VisibleFields(table) {
+		if slices.Contains(names(f.Tag), key) {
 			return f, true
 		}
 	}
@@ -272,8 +272,8 @@ func fieldByKey(table reflect.Type, key string) (reflect.StructField, bool) {
 }
 
 func keys(table reflect.Type) (out []string) {
-	for i := range table.NumField() {
-		if all := names(table.Field(i).Tag); len(all) > 0 {
+	for _, f := range reflect.VisibleFields(table) {
+		if all := names(f.Tag); len(all) > 0 {
 			out = append(out, all[0])
 		}
 	}

@@ -2,6 +2,7 @@ package statistics
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -111,5 +112,31 @@ func TestMoments(t *testing.T) {
 	near(t, "deviation", math.Sqrt(m.Variance()), Deviation(values), 1e-10)
 	if m.Count() != len(values) {
 		t.Errorf("%d values", m.Count())
+	}
+}
+
+// The statistic is also that of the sum of x's ranks among all values, equal ones sharing the mean of theirs.
+func TestSuperiorityFollowsFromRanks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var x, y []float64
+		for range 2 + rng.IntN(20) {
+			if v := float64(rng.IntN(5)); rng.IntN(2) == 0 {
+				x = append(x, v)
+			} else {
+				y = append(y, v)
+			}
+		}
+		all, ranks := slices.Sorted(slices.Values(slices.Concat(x, y))), 0.0
+		for _, v := range x {
+			first := slices.Index(all, v)
+			last, _ := slices.BinarySearch(all, v+0.5)
+			ranks += float64(first+1+last) / 2
+		}
+		n := float64(len(x))
+		want := (ranks - n*(n+1)/2) / (n * float64(len(y)))
+		if got := Superiority(x, y); math.IsNaN(got) != math.IsNaN(want) || math.Abs(got-want) > 1e-12 {
+			t.Errorf("%v %v: %v, want %v", x, y, got, want)
+		}
 	}
 }

@@ -22,7 +22,7 @@ func TestDemo(t *testing.T) {
 			t.Fatalf("exit code %d\n%s", code, stderr)
 		}
 		for _, want := range []string{"random moves", "before training", "after training", "#",
-			"gyre eval configs/demo.toml"} {
+			"gyre eval runs/demo"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("again=%v: the output lacks %q:\n%s", again, want, stdout)
 			}

@@ -74,6 +74,7 @@ var notRun = map[string]string{
 	"make ":                   "builds, tests and measures; make demo is gyre demo",
 	"bash scripts/get-smol":   "downloads; a stand-in lies in its place",
 	"gyre model pull":         "downloads; a stand-in lies in its place",
+	"gyre model merge":        "needs an adapter; its own test makes one",
 	"gyre env play Remote":    "needs a server, which envs/remote's tests start",
 	"gyre doctor --device":    "needs a GPU",
 	"gyre generate --model D": "needs a GPU",

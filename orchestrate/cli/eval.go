@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -15,6 +17,7 @@ import (
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/evaluation"
 )
@@ -22,10 +25,11 @@ import (
 func evalCommand() *cli.Command {
 	return &cli.Command{
 		Name: "eval", Usage: "validate a policy: play the fixed validation set and report",
-		ArgsUsage: "CONFIG|RUN [key=value ...]",
+		ArgsUsage: "CONFIG|RUN [RUN|CHECKPOINT ...] [key=value ...]",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "checkpoint",
 				Usage: "`[NAME=]DIR`: run, global_step_N or Hugging Face directory"},
+			text("adapter", "play with model.path and the PEFT adapter in `DIR`"),
 			text("output", "write the episodes to this JSONL `FILE`"),
 			toggle("random", "play at random instead: the baseline of these levels"),
 			text("by-turns", "write success by turns to `DIR`: CSV, JSON, PNG"),
@@ -38,13 +42,13 @@ func evalCommand() *cli.Command {
 
 // evaluate plays the validation set with every checkpoint, or at random, and prints what it found.
 func evaluate(c *cli.Context) error {
-	cfg, err := loadConfig(c, playing)
+	cfg, err := loadConfig(c, playing, checkpointArguments(c)...)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(
 		excludes(c, "random", "it plays without a policy, in one process, and keeps no episodes", "checkpoint",
-			"output", "by-turns", "ranks", "dry-run"),
+			"adapter", "output", "by-turns", "ranks", "dry-run"),
 		excludes(c, "dry-run", "it says what one process would need", "ranks")); err != nil {
 		return err
 	}
@@ -53,9 +57,12 @@ func evaluate(c *cli.Context) error {
 		if err != nil {
 			return openingError(err)
 		}
-		return printEvaluations(c, cfg, []evaluation.Result{{Metrics: result}})
+		return printEvaluations(c, cfg, []evaluation.Result{{Evaluation: session.Evaluation{Metrics: result}}})
 	}
-	list := namedCheckpoints(c, cfg)
+	list, err := evaluatedPolicies(c, cfg)
+	if err != nil {
+		return err
+	}
 	if len(list) > 1 && c.String("output") != "" {
 		return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
 	}
@@ -68,12 +75,11 @@ func evaluate(c *cli.Context) error {
 			if len(list) > 1 {
 				fmt.Fprintf(console, "%s\n", e.name)
 			}
-			found, err := session.Evaluate(ctx, cfg, e.dir, c.String("output"), world, console)
+			found, err := session.Evaluate(ctx, cfg, e.policy, c.String("output"), world, console)
 			if err != nil {
 				return openingError(err)
 			}
-			results = append(results, evaluation.Result{Name: e.name, Parameters: found.Parameters,
-				Metrics: found.Metrics, Episodes: found.Episodes})
+			results = append(results, evaluation.Result{Name: e.name, Evaluation: *found})
 		}
 		if !world.Writes() {
 			return nil
@@ -99,7 +105,7 @@ func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, cons
 		episodes, turns = episodes+e.Groups*e.GroupSize, max(turns, e.MaxTurns)
 	}
 	for _, e := range list {
-		opened, err := session.CheckEvaluation(cfg, e.dir, console)
+		opened, err := session.CheckEvaluation(cfg, e.policy, console)
 		if err != nil {
 			return openingError(fmt.Errorf("%s: %w", e.name, err))
 		}
@@ -118,34 +124,116 @@ func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, cons
 
 func gibibytes(n int64) float64 { return float64(n) / (1 << 30) }
 
-// evaluated is a checkpoint that is to be played with; dir is empty for model.path.
-type evaluated struct{ name, dir string }
-
-// namedCheckpoints are those of the command line: of --checkpoint, else the run that was given, else model.path. A name
-// before = is one unless the whole is a directory.
-func namedCheckpoints(c *cli.Context, cfg *config.Config) (out []evaluated) {
-	words := c.StringSlice("checkpoint")
-	if run := runArgument(c); run != "" && len(words) == 0 {
-		words = []string{run}
-	}
-	for _, word := range words {
-		name, dir, named := strings.Cut(word, "=")
-		if !named || exists(word) {
-			name, dir = strings.TrimSuffix(strings.TrimSuffix(filepath.Clean(word), "/actor"), "/best"), word
-			name = filepath.Base(name)
-		}
-		out = append(out, evaluated{name, dir})
-	}
-	if out == nil {
-		return []evaluated{{name: filepath.Base(cfg.Model.Path)}}
-	}
-	return out
+// evaluated is a policy that is to be played with, and its name in tables.
+type evaluated struct {
+	name   string
+	policy session.Evaluated
 }
 
-// printEvaluations prints the metrics, a column per checkpoint.
+// evaluatedPolicies are those of the command line: of --adapter or --checkpoint, else the run that was given, else
+// model.path.
+func evaluatedPolicies(c *cli.Context, cfg *config.Config) (out []evaluated, err error) {
+	words, others := c.StringSlice("checkpoint"), checkpointArguments(c)
+	if dir := c.String("adapter"); dir != "" {
+		if len(words)+len(others) > 0 {
+			return nil, Usagef("--adapter is played beside model.path, so other checkpoints cannot be given: leave out %q",
+				slices.Concat(words, others))
+		}
+		return []evaluated{{filepath.Base(dir), session.Evaluated{Adapter: dir}}}, nil
+	}
+	if run := runArgument(c); run != "" && (len(words) == 0 || len(others) > 0) {
+		words = append([]string{run}, words...)
+	}
+	words = append(words, others...)
+	for _, word := range words {
+		name, dir, named := cutName(word)
+		if !named {
+			name = filepath.Base(strings.TrimSuffix(strings.TrimSuffix(filepath.Clean(dir), "/actor"), "/best"))
+		}
+		out = append(out, evaluated{name, session.Evaluated{Checkpoint: dir}})
+	}
+	if out == nil {
+		return []evaluated{{name: filepath.Base(cfg.Model.Path)}}, nil
+	}
+	return out, nil
+}
+
+// cutName takes [NAME=]DIR apart. A name before = is one unless the whole is a directory.
+func cutName(word string) (name, dir string, named bool) {
+	name, dir, named = strings.Cut(word, "=")
+	if !named || exists(word) {
+		return "", word, false
+	}
+	return name, dir, true
+}
+
+// checkpointArguments are the runs and checkpoints that stand behind the first argument.
+func checkpointArguments(c *cli.Context) (dirs []string) {
+	for _, word := range c.Args().Tail() {
+		if !strings.Contains(word, "=") && exists(word) {
+			dirs = append(dirs, word)
+		}
+	}
+	return dirs
+}
+
+// printEvaluations prints the metrics, a column per checkpoint, and how the others differ from the first.
 func printEvaluations(c *cli.Context, cfg *config.Config, list []evaluation.Result) error {
 	if c.Bool("json") {
-		return evaluation.WriteJSON(c.App.Writer, list)
+		if err := evaluation.WriteJSON(c.App.Writer, list); err != nil {
+			return err
+		}
+		return evaluation.Differences(list).WriteJSON(c.App.Writer)
 	}
-	return evaluation.Metrics(list, cfg.Validation.Envs, c.Bool("random")).Write(c.App.Writer)
+	err := evaluation.Metrics(list, cfg.Validation.Envs, c.Bool("random")).Write(c.App.Writer)
+	if differences := evaluation.Differences(list); err == nil && len(differences.Rows) > 0 {
+		fmt.Fprintf(c.App.Writer, "\nAgainst %s, task by task (95 %% intervals; p: sign test of up and down)\n", list[0].Name)
+		err = differences.Write(c.App.Writer)
+	}
+	return err
+}
+
+func analyzeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "analyze", Usage: "gradient analysis of one checkpoint", ArgsUsage: "CONFIG|RUN [key=value ...]",
+		Flags: []cli.Flag{
+			text("checkpoint", "run, global_step_N or Hugging Face `DIR`"),
+			text("critic", "take the critic from `DIR` instead"),
+			text("rollouts", "JSONL `FILE` of episodes, not played ones"),
+			atLeast(1, "step", 0, "play or read the episodes of step `N`"),
+			toggle("with-val", "play the validation set first"),
+			text("output", "write metrics and tables to `DIR` for gyre plot"),
+			jsonFlag(), ranksFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			given := c.String("rollouts") != "" && !c.Bool("with-val")
+			cfg, err := loadConfig(c, func(*config.Config) bool { return given })
+			if err != nil {
+				return err
+			}
+			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+				result, err := trainer.Analyze(ctx, cfg, trainer.Probe{
+					Checkpoint: cmp.Or(c.String("checkpoint"), runArgument(c)), Critic: c.String("critic"),
+					Rollouts: c.String("rollouts"), Step: c.Int("step"),
+					Validate: c.Bool("with-val"), Output: c.String("output"), Console: console, World: world,
+				})
+				if err != nil {
+					return openingError(err)
+				}
+				if !world.Writes() {
+					return nil
+				}
+				if !c.Bool("json") {
+					_, err := fmt.Fprint(c.App.Writer, result.Text)
+					return err
+				}
+				line, err := metrics.Encode(result.Step, result.Values)
+				if err != nil {
+					return err
+				}
+				_, err = c.App.Writer.Write(line)
+				return err
+			})
+		},
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 
 	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
 
@@ -53,12 +55,17 @@ func generate(c *cli.Context) error {
 			StopStrings: c.StringSlice("stop")}
 		longest = max(longest, min(int64(len(row.ids)+drawn.MaxTokens), job.model.Shape.MaxPositions))
 	}
-	model, _, err := job.model.Load()
+	models, err := job.load()
 	if err != nil {
-		return openingError(err)
+		return err
 	}
-	defer model.Close()
-	engine, err := torch.NewEngine(model, torch.EngineConfig{
+	defer models.Close()
+	for i, row := range job.rows {
+		if row.adapter != "" {
+			requests[i].Policy = models[row.adapter]
+		}
+	}
+	engine, err := torch.NewEngine(models[""], torch.EngineConfig{
 		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
 		PrefixCache: true,
 	})
@@ -165,12 +172,12 @@ func score(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	model, _, err := job.model.Load()
+	models, err := job.load()
 	if err != nil {
-		return openingError(err)
+		return err
 	}
-	defer model.Close()
-	return scoreRows(c.Context, model, job.rows, c.Float64("temperature"), lines(c.App.Writer))
+	defer models.Close()
+	return scoreRows(c.Context, models, job.rows, c.Float64("temperature"), lines(c.App.Writer))
 }
 
 type scored struct {
@@ -178,35 +185,118 @@ type scored struct {
 	Logprobs []*float32 `json:"logprobs"`
 }
 
-// scoreRows writes a line for each row.
-func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temperature float64,
-	out *json.Encoder) error {
+// scoreRows writes a line for each row. Rows of one adapter that stand near each other are scored together.
+func scoreRows(ctx context.Context, models policies, rows []promptRow, temperature float64, out *json.Encoder) error {
 	for len(rows) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		n, tokens := 0, 0
-		var seqs [][]int32
+		members := map[string][]int{} // of the next rows, by adapter
 		for n < len(rows) && (n == 0 || tokens+len(rows[n].ids) <= scoreBatchTokens) {
-			seqs = append(seqs, rows[n].ids)
+			members[rows[n].adapter] = append(members[rows[n].adapter], n)
 			tokens += len(rows[n].ids)
 			n++
 		}
-		batch := torch.Pack(seqs, nil)
-		scores, err := model.Score(batch, temperature, false)
-		if err != nil {
-			return fmt.Errorf("%s to %s: %w", rows[0].at, rows[n-1].at, err)
-		}
-		for s, ids := range seqs {
-			logprobs := make([]*float32, len(ids)) // the first token has none
-			for t := 1; t < len(ids); t++ {
-				logprobs[t] = &scores.Logprobs[batch.Offsets[s]+int64(t)]
+		results := make([]scored, n)
+		for adapter, of := range members {
+			if err := scoreTogether(models[adapter], rows, of, temperature, results); err != nil {
+				return fmt.Errorf("%s to %s: %w", rows[of[0]].at, rows[of[len(of)-1]].at, err)
 			}
-			if err := write(out, scored{ids, logprobs}); err != nil {
+		}
+		for _, result := range results {
+			if err := write(out, result); err != nil {
 				return err
 			}
 		}
 		rows = rows[n:]
 	}
 	return nil
+}
+
+// scoreTogether scores those rows that members lists in one forward pass.
+func scoreTogether(model *torch.Model, rows []promptRow, members []int, temperature float64, results []scored) error {
+	seqs := make([][]int32, len(members))
+	for s, i := range members {
+		seqs[s] = rows[i].ids
+	}
+	batch := torch.Pack(seqs, nil)
+	scores, err := model.Score(batch, temperature, false)
+	if err != nil {
+		return err
+	}
+	for s, ids := range seqs {
+		logprobs := make([]*float32, len(ids)) // the first token has none
+		for t := 1; t < len(ids); t++ {
+			logprobs[t] = &scores.Logprobs[batch.Offsets[s]+int64(t)]
+		}
+		results[members[s]] = scored{ids, logprobs}
+	}
+	return nil
+}
+
+func tokenizeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "tokenize", Usage: "text to token ids and back: JSONL in, JSONL out",
+		Flags: []cli.Flag{
+			required("model", "Hugging Face `DIR`, or a tokenizer.json"),
+			inputFlag(),
+			toggle("decode", "ids to text"),
+			toggle("no-special", "no special tokens around texts, none in decoded ones"),
+		},
+		Action: tokenize,
+	}
+}
+
+func tokenize(c *cli.Context) error {
+	if err := checkpoint.VerifySettings(c.String("model")); err != nil {
+		return err
+	}
+	tokenizer, err := chat.Load(c.String("model"))
+	if err != nil {
+		return Usagef("--model: %w", err)
+	}
+	convert := encodeRow
+	if c.Bool("decode") {
+		convert = decodeRow
+	}
+	return eachRow(c, func(line []byte) (any, error) { return convert(tokenizer, line, !c.Bool("no-special")) })
+}
+
+// encodeRow turns {"text": …} or {"messages": …} into {"ids": …}.
+func encodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
+	row, err := parsePrompt(line)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int32
+	switch {
+	case row.text != nil && special:
+		ids, err = t.Encode(*row.text, true)
+	case row.text != nil:
+		ids, err = t.EncodeMarkup(*row.text)
+	case row.messages != nil:
+		ids, err = t.EncodeMessages(row.messages, row.open())
+	default:
+		err = errors.New("expected text or messages, got ids: use --decode to turn ids into text")
+	}
+	return map[string][]int32{"ids": append([]int32{}, ids...)}, err
+}
+
+// decodeRow turns {"ids": …} into {"text": …}.
+func decodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
+	var row struct{ IDs *[]int32 }
+	if err := json.Unmarshal(line, &row); err != nil {
+		return nil, fmt.Errorf("not a row of {\"ids\": […]}: %w", err)
+	}
+	if row.IDs == nil {
+		return nil, errors.New(`expected {"ids": […]}`)
+	}
+	for i, id := range *row.IDs {
+		if t.TokenBytes(id) == nil {
+			return nil, fmt.Errorf("token %d is %d, which is not in the vocabulary (ids 0 to %d)", i, id,
+				t.VocabSize()-1)
+		}
+	}
+	return map[string]string{"text": t.Decode(*row.IDs, !special)}, nil
 }

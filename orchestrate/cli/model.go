@@ -16,6 +16,7 @@ import (
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/model/checkpoint/convert"
 	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/model/checkpoint/policyinit"
 	"gyre/orchestrate/model/checkpoint/pull"
 	"gyre/orchestrate/model/checkpoint/weights"
@@ -37,6 +38,11 @@ func modelCommand() *cli.Command {
 				ArgsUsage: "FILE.gguf|DIR TARGET",
 				Flags:     []cli.Flag{text("dtype", "store weights as `TYPE`: float32, bfloat16 or float16"), forceFlag()},
 				Action:    modelConvert,
+			},
+			{
+				Name: "merge", Usage: "add adapters to their base model's weights", ArgsUsage: "ADAPTER TARGET",
+				Flags:  []cli.Flag{text("base", "the base model in `DIR`; else the one that the adapters name"), text("dtype", "store weights as `TYPE`: float32, bfloat16 or float16"), forceFlag()},
+				Action: modelMerge,
 			},
 			{
 				Name: "pull", Usage: "download a model from a Hugging Face hub", ArgsUsage: "ORG/NAME [DIR]",
@@ -136,6 +142,31 @@ func modelInfo(c *cli.Context) error {
 }
 
 func modelConvert(c *cli.Context) error {
+	source, target := c.Args().Get(0), c.Args().Get(1)
+	return modelRewrite(c, source, target, func(dir string, dtype *weights.DType) (convert.Summary, error) {
+		return convert.Convert(source, dir, dtype)
+	})
+}
+
+func modelMerge(c *cli.Context) error {
+	adapter, target, base := c.Args().Get(0), c.Args().Get(1), c.String("base")
+	if base == "" {
+		named, err := checkpoint.BaseOf(adapter)
+		if err != nil {
+			return err
+		}
+		if base = named; base == "" {
+			return Usagef("%s holds no adapter: expected a directory with %s", adapter, peft.ConfigName)
+		}
+	}
+	return modelRewrite(c, base, target, func(dir string, dtype *weights.DType) (convert.Summary, error) {
+		return convert.Merge(base, adapter, dir, dtype)
+	})
+}
+
+// modelRewrite makes the directory target of the model at source, as write does, and says what was written.
+func modelRewrite(c *cli.Context, source, target string,
+	write func(dir string, dtype *weights.DType) (convert.Summary, error)) error {
 	var dtype *weights.DType
 	if name := c.String("dtype"); name != "" {
 		d, err := weights.ParseDType(name)
@@ -144,13 +175,12 @@ func modelConvert(c *cli.Context) error {
 		}
 		dtype = &d
 	}
-	source, target := c.Args().Get(0), c.Args().Get(1)
 	if err := modelFrom(source); err != nil {
 		return err
 	}
 	var done convert.Summary
 	err := atomicfile.CreateDir(target, modelMarker, c.Bool("force"), func(dir string) (err error) {
-		done, err = convert.Convert(source, dir, dtype)
+		done, err = write(dir, dtype)
 		return err
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ func TestModelCommands(t *testing.T) {
 	if err := os.WriteFile(corpus, []byte(strings.Repeat("Up || Left || Down ", 20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	models := "../loop/trainer/testdata/pytorch/"
 	fixture := "../model/checkpoint/convert/testdata/llama.gguf"
 	sizes := []string{"--hidden", "16", "--layers", "1", "--heads", "2", "--kv-heads", "1", "--intermediate", "8",
 		"--vocab", "270", "--corpus", corpus}
@@ -38,6 +39,12 @@ func TestModelCommands(t *testing.T) {
 		{"model convert " + fixture + " " + second + " --force", exitcode.Done, "as float32"},
 		{"model convert " + corpus + " " + filepath.Join(parent, "third"), exitcode.Failed, "expected a .gguf file"},
 		{"model convert " + fixture + " " + second + " --dtype int4", exitcode.Usage, "--dtype"},
+		{"model merge " + models + "lora/llama --base " + models + "llama " + second + " --force", exitcode.Done, "as float32"},
+		{"model merge " + models + "lora/llama --base " + models + "qwen3 " + filepath.Join(parent, "third"), exitcode.Failed,
+			"the adapters do not fit the base model (qwen3"},
+		{"model merge " + first + " --base " + models + "llama " + second, exitcode.Failed, "is not empty"},
+		{"model merge " + first + " --base " + models + "llama " + filepath.Join(parent, "third"), exitcode.Failed,
+			"no adapter"},
 		{"model convert " + fixture, exitcode.Usage, "takes FILE.gguf|DIR TARGET"},
 		{"model init " + filepath.Join(parent, "third") + " --heads 3", exitcode.Usage, "multiple of the heads"},
 		{"model info " + parent, exitcode.Failed, "no config.json"},

@@ -146,6 +146,9 @@ var ownLibrary = regexp.MustCompile(`/.*libgyre\..*`)
 // build is equal where the same program runs: what a version says of itself does not tell builds of a changed tree
 // apart. It is a hash of the program and of its library, as far as the system names them.
 func build() (string, error) {
+	if err := torch.Load(); err != nil {
+		return "", err
+	}
 	mapped, _ := os.ReadFile("/proc/self/maps")
 	files := slices.Compact(slices.Sorted(slices.Values(ownLibrary.FindAllString(string(mapped), -1))))
 	sum := sha256.New()

@@ -21,21 +21,23 @@ import (
 	"gyre/torch"
 )
 
-// promptRow is one line of input to score and generate: {"ids": […]}, {"text": …} or {"messages": […]}.
+// promptRow is one line of input to score and generate: {"ids": […]}, {"text": …} or {"messages": […]}, and
+// which adapter it is for.
 type promptRow struct {
 	at       string // where it stands, for messages
 	ids      []int32
 	text     *string
 	messages []chat.Message
+	adapter  string // "" where the row names none
 }
 
 // promptFlags are those of the commands that read prompts.
 func promptFlags() []cli.Flag {
-	return []cli.Flag{required("model", "Hugging Face `DIR` of the model"), inputFlag(),
+	return []cli.Flag{required("model", "Hugging Face `DIR` of the model"), adapterFlag(), inputFlag(),
 		atLeast(0, "threads", 0, "use `N` CPU threads; 0 = one per core"), deviceFlag(), dtypeFlag()}
 }
 
-// parsePrompt reads a line. Keys other than the three are ignored.
+// parsePrompt reads a line. Keys other than these three and adapter are ignored.
 func parsePrompt(line []byte) (promptRow, error) {
 	var row promptRow
 	var fields map[string]json.RawMessage
@@ -64,14 +66,18 @@ func parsePrompt(line []byte) (promptRow, error) {
 	if i := slices.IndexFunc(row.messages, func(m chat.Message) bool { return m.Role == "" }); i >= 0 {
 		return row, fmt.Errorf("messages: message %d has no role", i)
 	}
+	if value, ok := fields["adapter"]; ok && (json.Unmarshal(value, &row.adapter) != nil || row.adapter == "") {
+		return row, fmt.Errorf("adapter: expected the name of an adapter (a string), got %s", excerpt(value))
+	}
 	return row, nil
 }
 
 // prompts is the checked input of score and generate.
 type prompts struct {
 	rows      []promptRow
-	tokenizer *chat.Tokenizer // nil when not needed, or not there
-	model     *experiment.Model
+	tokenizer *chat.Tokenizer              // nil when not needed, or not there
+	model     *experiment.Model            // of rows that name no adapter
+	adapters  map[string]*experiment.Model // by name, beside model
 }
 
 // openPrompts reads, encodes and checks every row before the weights are loaded. To be continued (generate), a row must
@@ -83,7 +89,11 @@ func openPrompts(c *cli.Context, generate bool) (*prompts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if on, _, err = experiment.Settle(on, dir); err != nil {
+	adapters, err := givenAdapters(c)
+	if err != nil {
+		return nil, err
+	}
+	if on, err = settleBeside(on, dir, adapters); err != nil {
 		return nil, err
 	}
 	on.Frozen = true
@@ -96,9 +106,15 @@ func openPrompts(c *cli.Context, generate bool) (*prompts, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	if err := p.openAdapters(adapters); err != nil {
+		return nil, err
+	}
 	words := len(c.StringSlice("stop")) > 0 // and not only ids
 	err = readRows(c, func(line []byte, at string) error {
 		row, err := parsePrompt(line)
+		if err == nil {
+			err = p.checkAdapter(row.adapter)
+		}
 		if err != nil {
 			return Usagef("%s: %w", at, err)
 		}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -27,7 +26,7 @@ func sweepCommand() *cli.Command {
 		Flags: append(studyFlags(),
 			atLeast(1, "stage", 0, "run this stage only"),
 			&cli.StringSliceFlag{Name: "start", Usage: "`KEY=VALUE` to start --stage from (repeatable)"}),
-		Action: func(c *cli.Context) error { return study(c, sweep.PreviewSweep, sweep.Execute) },
+		Action: func(c *cli.Context) error { return study(c, sweep.Sweeps) },
 	}
 }
 
@@ -39,7 +38,7 @@ func searchCommand() *cli.Command {
 			atLeast(1, "configurations", 0, "settings to draw; all by default"),
 			atLeast(1, "reduction", 0, "one in so many goes on (3)"),
 			atLeast(1, "min-steps", 0, "steps to the first rung, at least")),
-		Action: func(c *cli.Context) error { return study(c, sweep.PreviewSearch, sweep.Search) },
+		Action: func(c *cli.Context) error { return study(c, sweep.Searches) },
 	}
 }
 
@@ -65,13 +64,12 @@ func studyFlags() []cli.Flag {
 }
 
 // study runs a sweep or a search and prints its summary; with --dry-run it says what that would take.
-func study(c *cli.Context, preview func(*sweep.Study) (sweep.Preview, error),
-	execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
+func study(c *cli.Context, kind sweep.Kind) error {
 	s, err := loadStudy(c)
 	if err != nil {
 		return err
 	}
-	p, err := preview(s)
+	p, err := sweep.NewPreview(s, kind)
 	if err != nil {
 		return err
 	}
@@ -85,7 +83,8 @@ func study(c *cli.Context, preview func(*sweep.Study) (sweep.Preview, error),
 	if err != nil {
 		return err
 	}
-	summary, err := execute(c.Context, s, sweep.Options{Command: binary, Console: metrics.NewConsole(c.App.ErrWriter)})
+	summary, err := sweep.Execute(c.Context, s, kind, sweep.Options{Command: binary,
+		Console: metrics.NewConsole(c.App.ErrWriter)})
 	var interrupted *interrupt.Error
 	if err != nil && !errors.As(err, &interrupted) {
 		return err

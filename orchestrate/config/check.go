@@ -22,6 +22,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkFilter(report)
 	c.checkAlgorithm(report)
 	c.checkUpdate(report)
+	c.checkImportance(report)
 	c.checkAnalysis(report)
 	c.checkComponents(report)
 }
@@ -124,6 +125,9 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 		report("rollout.action_separator", "is blank: expected something that no action contains")
 	}
 	checkTemperature("validation.temperature", "greedy", c.Validation.Temperature, report)
+	if r := c.Rollout; r.OverlongTokens >= r.MaxLength {
+		report("rollout.overlong_tokens", "%d is not below rollout.max_length = %d", r.OverlongTokens, r.MaxLength)
+	}
 	if c.Rollout.MaxTokens >= c.Rollout.MaxLength {
 		report("rollout.max_length", "%d leaves no room for a prompt and rollout.max_tokens = %d new ones",
 			c.Rollout.MaxLength, c.Rollout.MaxTokens)
@@ -179,6 +183,10 @@ func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 	}
 	if a.Advantage == "bi_level_gae" && !c.Rollout.TurnRewards {
 		report("algorithm.advantage", "bi_level_gae needs a reward per turn: set rollout.turn_rewards = true")
+	}
+	if a.Advantage == "gdpo" && c.Components.Enabled && c.Components.Mode == "exact" {
+		report("components.mode", "gdpo normalises each part by itself, so no part has a share of the total's advantages: "+
+			"take \"independent\"")
 	}
 	for key, set := range map[string]bool{"soft_reweight": a.SoftReweight, "length_weight": a.LengthWeight} {
 		if set && a.Advantage != "grpo" {

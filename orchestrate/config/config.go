@@ -1,3 +1,7 @@
+// Package config reads experiments: TOML files with key=value overrides into typed, checked structs.
+//
+// Everything wrong with a configuration is reported at once, with the line or the override it comes from, what was
+// expected and the nearest legal name. Every key has a default; Resolved writes all of them.
 package config
 
 // Config is a whole experiment: one struct per TOML table. A field's comment is its help text and its entry in
@@ -6,6 +10,7 @@ package config
 type Config struct {
 	Run        Run        `toml:"run"`
 	Model      Model      `toml:"model"`
+	LoRA       LoRA       `toml:"lora"`
 	Envs       []Env      `toml:"envs"`
 	Validation Validation `toml:"validation"`
 	Rewards    []Reward   `toml:"rewards"`
@@ -13,6 +18,7 @@ type Config struct {
 	Filter     Filter     `toml:"filter"`
 	Algorithm  Algorithm  `toml:"algorithm"`
 	Actor      Actor      `toml:"actor"`
+	Importance Importance `toml:"importance"`
 	Critic     Critic     `toml:"critic"`
 	Analysis   Analysis   `toml:"analysis"`
 	Components Components `toml:"components"`
@@ -70,6 +76,34 @@ type Model struct {
 	// type that the run began with (config.toml names it). Weights and optimizer are float32 in any case. On the CPU
 	// bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else are float32.
 	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16" aliases:"fp32=float32,f32=float32,bf16=bfloat16"`
+	// Type in which the base of adapters is held, which does not learn. float32 and bfloat16 are those of the products
+	// too, so that auto, dtype's, need not be changed. int8 is for the matrices of the blocks, with one scale for each output channel, and takes half of bfloat16's memory. Products
+	// stay in dtype, of the numbers that int8 stands for, alike in trainer and sampler. On the CPU only.
+	BaseDType string `toml:"base_dtype" default:"auto" oneof:"auto,float32,bfloat16,int8"`
+}
+
+// LoRA trains adapters of low rank beside a frozen policy in place of its weights: a matrix W becomes W + scale B A.
+type LoRA struct {
+	// Rank of the adapters; 0 = none, all weights are trained.
+	Rank int `toml:"rank" default:"0" range:"[0,4096]"`
+	// The product of the adapters' matrices is multiplied by alpha/rank.
+	Alpha float64 `toml:"alpha" default:"32" range:"(0,)"`
+	// Multiply by alpha/sqrt(rank) instead (rsLoRA), so that high ranks learn as fast as low ones.
+	RSLoRA bool `toml:"rslora" default:"false"`
+	// What gets adapters: all (the linear layers of the blocks), attention, mlp, embedding, head, or a list of these and
+	// of names such as ["q_proj", "v_proj"]. Where the head is tied to the embedding only its own side changes.
+	Targets Targets `toml:"targets" default:"all"`
+	// Seed that new adapters follow from; 0 = run.seed.
+	Seed uint64 `toml:"seed" default:"0"`
+	// Directory of an adapter of PEFT's layout to start from, beside the model in model.path; empty = a new one.
+	Adapter string `toml:"adapter"`
+	// Probability with which an adapter's input is dropped in training. RL needs 0: the sampler drops nothing.
+	Dropout float64 `toml:"dropout" default:"0.0" range:"[0,1)"`
+	// Learning rate of B relative to that of A (LoRA+, which takes 16); 1 = the same.
+	Plus float64 `toml:"plus" default:"1.0" range:"(0,)"`
+	// What the learning rates of actor, critic and SFT are multiplied by. Adapters learn best at about 10 times full
+	// tuning's rates, so that 10 takes a configuration of full tuning as it is.
+	LRScale float64 `toml:"lr_scale" default:"1.0" range:"(0,)"`
 }
 
 // Env is one training source: groups environments of one tag, each played group_size times per step.
@@ -193,6 +227,11 @@ type Rollout struct {
 	Normalize string `toml:"normalize" default:"identity" oneof:"identity,mean,mean_std,asym_clip"`
 	// Seconds one environment call may take before its episode is ended with the reason "timeout".
 	EnvTimeout float64 `toml:"env_timeout" default:"30" range:"(0,)"`
+	// Length of the zone below max_length in which episodes are punished for their length, prompt included, ever more
+	// towards its end (DAPO's overlong shaping, arXiv 2503.14476); 0 = off.
+	OverlongTokens int `toml:"overlong_tokens" default:"0" range:"[0,)"`
+	// What an episode of max_length tokens loses.
+	OverlongPenalty float64 `toml:"overlong_penalty" default:"1.0" range:"[0,)"`
 	// Share of the training episodes of the last four steps that may be left out because their environments failed,
 	// each twice, before the run ends.
 	MaxFailed float64 `toml:"max_failed" default:"0.5" range:"[0,1]"`
@@ -226,7 +265,7 @@ type Filter struct {
 // Algorithm turns rewards into advantages.
 type Algorithm struct {
 	// Advantage estimator; gae and bi_level_gae train a critic.
-	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo" aliases:"bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
+	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo,gdpo" aliases:"bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
 	// Discount per token.
 	Gamma float64 `toml:"gamma" default:"1.0" range:"[0,1]"`
 	// GAE lambda.
@@ -276,15 +315,42 @@ type Actor struct {
 	WeightDecay float64 `toml:"weight_decay" default:"0.01" range:"[0,)"`
 	// Global gradient norm limit; 0 = off.
 	ClipGrad float64 `toml:"clip_grad" default:"1.0" range:"[0,)"`
-	// Policy loss of the sampled tokens (csrc/train/losses). Keys below that are constants of another loss have no
-	// effect.
-	Loss string `toml:"loss" default:"ppo" oneof:"ppo"`
+	// Policy loss of the sampled tokens (csrc/train/losses; docs/losses.md). Keys below that are constants of another
+	// loss have no effect.
+	Loss string `toml:"loss" default:"ppo" oneof:"ppo,decoupled_ppo,gspo,cispo,sapo,dppo,clip_cov,kl_cov,importance_sampling,dro" hints:"stable_reinforce=importance_sampling: no formula of stable_reinforce is published,tis=set importance.preset = \"token_tis\",icepop=set importance.preset = \"token_icepop\""`
 	// Lower clip of the ratio: 1 - clip_low.
 	ClipLow float64 `toml:"clip_low" default:"0.2" range:"[0,1]"`
 	// Upper clip of the ratio: 1 + clip_high.
 	ClipHigh float64 `toml:"clip_high" default:"0.28" range:"[0,)"`
 	// Dual clip constant for negative advantages; 0 = off.
 	ClipDual float64 `toml:"clip_dual" default:"3.0" range:"[0,)"`
+	// sapo: steepness of the gate for tokens with a positive advantage.
+	SapoTauPos float64 `toml:"sapo_tau_pos" default:"1.0" range:"(0,)"`
+	// sapo: the same for a negative one.
+	SapoTauNeg float64 `toml:"sapo_tau_neg" default:"1.05" range:"(0,)"`
+	// dppo: what bounds a token's way from the old policy: total variation or binary KL divergence.
+	DppoDivergence string `toml:"dppo_divergence" default:"tv" oneof:"tv,kl"`
+	// dppo: bound for tokens with a negative advantage; with kl near 0.05.
+	DppoLow float64 `toml:"dppo_low" default:"0.2" range:"[0,)"`
+	// dppo: bound for tokens with a positive advantage; with kl near 0.05.
+	DppoHigh float64 `toml:"dppo_high" default:"0.2" range:"[0,)"`
+	// dppo: largest ratio that weighs a token.
+	DppoCap float64 `toml:"dppo_cap" default:"20" range:"(0,)"`
+	// clip_cov: share of a mini-batch's tokens that learn nothing, drawn from those with a high covariance.
+	ClipCovRatio float64 `toml:"clip_cov_ratio" default:"0.0002" range:"(0,1]"`
+	// clip_cov: the least covariance of log-prob and advantage of a token that may be drawn.
+	ClipCovLow float64 `toml:"clip_cov_low" default:"1.0"`
+	// clip_cov: the largest.
+	ClipCovHigh float64 `toml:"clip_cov_high" default:"5.0"`
+	// kl_cov: share of a mini-batch's tokens, those of the highest covariance, that are held back.
+	KLCovRatio float64 `toml:"kl_cov_ratio" default:"0.0002" range:"(0,1]"`
+	// kl_cov: weight of their distance from the old policy.
+	KLCovCoef float64 `toml:"kl_cov_coef" default:"1.0" range:"[0,)"`
+	// dro: weight of the squared distance from the behaviour policy.
+	DroBeta float64 `toml:"dro_beta" default:"0.05" range:"(0,)"`
+	// Share of a mini-batch's tokens, those of the highest entropy, that the policy loss learns from
+	// (arXiv 2506.01939); 1 = all.
+	EntropyTop float64 `toml:"entropy_top" default:"1.0" range:"(0,1]"`
 	// Episodes per optimizer step.
 	MiniBatch int `toml:"mini_batch" default:"32" range:"[1,)"`
 	// Tokens per forward and backward pass, those of a common prefix counted once (memory, not mathematics).
@@ -295,8 +361,8 @@ type Actor struct {
 	RecomputeActivations bool `toml:"recompute_activations" default:"false"`
 	// Passes over the batch per step.
 	Epochs int `toml:"epochs" default:"1" range:"[1,)"`
-	// How token losses become the loss of a mini-batch; the last one divides the sum
-	// by the number of predicted tokens of the step's longest episode.
+	// How token losses become the loss of a mini-batch; the last one divides the sum by the number of predicted tokens
+	// of the step's longest episode. When absent, gspo and sapo take seq-mean-token-mean.
 	LossAggregation string `toml:"loss_aggregation" default:"token-mean" oneof:"token-mean,token-sum,seq-mean-token-sum,seq-mean-token-mean,seq-mean-token-sum-norm"`
 	// Recompute log-probs before the update even when the sampler's are proven equal.
 	RecomputeLogprobs bool `toml:"recompute_logprobs" default:"false"`
@@ -522,3 +588,5 @@ type SFT struct {
 	// JSONL of episodes to learn from instead of generated ones.
 	Data string `toml:"data"`
 }
+
+//go:generate go test -run TestReferenceIsUpToDate -args -update

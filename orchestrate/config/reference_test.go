@@ -19,7 +19,7 @@ var rewrite = flag.Bool("update", false, "write docs/configuration.md from the c
 // The page is what config.go says: struct tags give keys, defaults and legal values, field comments the help.
 func TestReferenceIsUpToDate(t *testing.T) {
 	const file = "../../docs/configuration.md"
-	want, err := page("config.go")
+	want, err := page("config.go", "importance.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 }
 
 func TestEveryKeyIsDescribed(t *testing.T) {
-	content, err := page("config.go")
+	content, err := page("config.go", "importance.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,14 +71,18 @@ configuration of a run, every key included, is ` + "`config.toml`" + ` in its di
 This page is generated from the comments of ` + "`orchestrate/config/config.go`" + ` by ` + "`go generate ./orchestrate/config`" + `.
 `
 
-// page renders the reference of the structs in a Go file, starting from the type Config.
-func page(source string) ([]byte, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
-	if err != nil {
-		return nil, err
+// page renders the reference of the structs in Go files, starting from the type Config.
+func page(sources ...string) ([]byte, error) {
+	var declarations []ast.Decl
+	for _, source := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		declarations = append(declarations, file.Decls...)
 	}
 	structs, help := map[string]*ast.StructType{}, map[string]string{}
-	for _, declaration := range file.Decls {
+	for _, declaration := range declarations {
 		general, ok := declaration.(*ast.GenDecl)
 		if !ok || general.Tok != token.TYPE {
 			continue
@@ -91,7 +95,7 @@ func page(source string) ([]byte, error) {
 		}
 	}
 	if structs["Config"] == nil {
-		return nil, fmt.Errorf("%s declares no struct Config", source)
+		return nil, fmt.Errorf("%v declare no struct Config", sources)
 	}
 	var out bytes.Buffer
 	out.WriteString(header)
@@ -125,7 +129,7 @@ func row(out *bytes.Buffer, f *ast.Field) {
 	t := tag(f)
 	kinds := map[string]string{"string": "string", "bool": "boolean", "int": "integer", "int64": "integer",
 		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table",
-		"[]Env": "tables", "[]Sampling": "tables", "[]string": "strings", "[]Logger": "names or commands"}
+		"[]Env": "tables", "[]Sampling": "tables", "[]string": "strings", "[]Logger": "names or commands", "Targets": "name or names"}
 	legal := ""
 	if list, ok := t.Lookup("oneof"); ok {
 		legal = "`" + strings.ReplaceAll(list, ",", "` `") + "`"

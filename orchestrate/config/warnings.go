@@ -17,6 +17,7 @@ func (c *Config) Warnings() []string {
 	c.warnRollout(warn)
 	c.warnAlgorithm(warn)
 	c.warnUpdate(warn)
+	c.warnLoRA(warn)
 	return list
 }
 
@@ -64,7 +65,7 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	multiTurn := slices.ContainsFunc(c.Envs, func(e Env) bool { return e.MaxTurns > 1 })
 	warn(a.Advantage == "bi_level_gae" && len(c.Envs) > 0 && !multiTurn,
 		"algorithm: with one turn per episode bi_level_gae is gae")
-	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo", "algorithm.norm_by_std has no effect on %s",
+	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo" && a.Advantage != "gdpo", "algorithm.norm_by_std has no effect on %s",
 		a.Advantage)
 	warn(a.ZeroTaskAdvantage && a.EntropyCoef == 0 && (a.KLCoef == 0 || a.KLIn == "reward"),
 		"algorithm.zero_task_advantage: without an entropy or KL term in the loss nothing is learnt")

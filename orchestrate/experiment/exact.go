@@ -48,12 +48,7 @@ func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, p := range parameters {
-		shape, e := p.Tensor.Shape()
-		size := int64(1)
-		for _, n := range shape {
-			size *= n
-		}
-		values := make([]float32, size)
+		values, e := p.Tensor.Float32s()
 		for i := range values {
 			values[i] = float32(random.NormFloat64() * 0.1)
 		}
@@ -80,7 +75,7 @@ func LogprobGap(ctx context.Context, model *torch.Model, engine *torch.Engine, t
 	}
 	driver := generation.New(engine, nil)
 	outputs := map[uint64]torch.Output{}
-	err := driver.TensorParallel(ctx, func() error {
+	err := engine.TensorParallel(ctx, func() error {
 		for i, prompt := range prompts {
 			err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt,
 				Sampling: torch.Sampling{

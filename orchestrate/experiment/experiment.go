@@ -1,3 +1,13 @@
+// Package experiment opens what a configuration names: the models, their tokenizer and chat template, the sampler
+// that plays with them, the threads that compute, and how much memory all of it takes. Every command opens them here,
+// so that one rule says where a checkpoint's policy lies, whether its files are what was saved, and which sizes fit
+// together.
+//
+//	checkpoint.Find ─▶ Open (checks, no weights) ─▶ Model.Load, Experiment.NewSampler ─▶ ProveExact
+//	                       │
+//	                       └─▶ PlanMemory (what `gyre train --dry-run` prints)
+//
+// Open reads everything but weights: what it refuses, a run would refuse at its start.
 package experiment
 
 import (
@@ -27,6 +37,7 @@ type Parts struct {
 	Play      bool   // tokenizer, template, sampler
 	Show      bool   // tokenizer and template: experts play, the policy does not
 	Policy    string // directory of the policy; model.path when empty
+	Adapter   string // directory of an adapter beside that policy; "" for none
 	Values    string // directory of the critic; critic.path, or that of the policy, when empty
 	Tokenizer string // directory of the tokenizer; model.path when empty: training does not change it
 	Ranks     int    // processes that share the work; 0 = one
@@ -66,6 +77,9 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	bad := map[string]bool{} // directories that were reported
 	read := func(what, dir string, head torch.Head, to **Model) {
 		m, err := OpenModel(dir, head, on)
+		if start := c.LoRA.Adapter; start != "" && dir == c.Model.Path && err == nil {
+			m, err = openAdapter(start, dir, head, on)
+		}
 		if err != nil && !bad[dir] {
 			problems = append(problems, fmt.Errorf("%s: %w", what, err))
 		}
@@ -73,11 +87,22 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 		*to = m
 	}
 	read("the policy", policy, torch.HeadLM, &e.Policy)
+	if parts.Adapter != "" && e.Policy != nil {
+		adapted, err := e.Policy.WithAdapter(parts.Adapter)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("the adapter: %w", err))
+		} else {
+			e.Policy = adapted
+		}
+	}
 	if parts.Critic && c.Algorithm.UsesCritic() {
 		read("the critic", values, torch.HeadValue, &e.Critic)
 	}
 	if parts.Reference && c.Algorithm.KLCoef != 0 {
 		read("the KL reference", cmp.Or(c.Model.Reference, c.Model.Path), torch.HeadLM, &e.Reference)
+	}
+	if len(problems) == 0 && parts.Learn {
+		problems = append(problems, e.adapt()...)
 	}
 	if len(problems) == 0 {
 		problems = append(problems, e.checkSizes()...)

@@ -1,11 +1,8 @@
 package experiment
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -57,10 +54,18 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	}
 	weights, gradients, moments := e.divisors()
 	add("always", "program and libraries", programBytes)
+	adapted, trained := actor.LoRA.Rank > 0, Trained(actor)
+	if adapted {
+		packed := elementBytes(c) * Parameters(actor)
+		if actor.Int8 {
+			packed -= (elementBytes(c) - 1) * actor.NumLayers * blockMatrices(actor)
+		}
+		add("always", "base: packed weights", packed/weights)
+	}
 	for who, m := range e.models() {
-		n := Parameters(m.Shape)
-		if m.Shape.Frozen {
-			if m != e.Policy { // the policy's are the sampler's
+		n := Trained(m.Shape)
+		if m.Shape.LoRA.Rank == 0 && (m.Shape.Frozen || adapted) {
+			if m != e.Policy && !(adapted && m.Dir == e.Policy.Dir) { // the policy's are the sampler's
 				add("always", who+": packed weights", elementBytes(c)*n)
 			}
 			continue
@@ -90,15 +95,15 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 		planUpdates(c, actor, add)
 	}
 	if e.Parts.Analyse && c.Analysis.Enabled {
-		plan := planAnalysis(c, Parameters(actor)/gradients)
+		plan := planAnalysis(c, trained/gradients)
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
 	}
 	if e.Parts.Analyse && c.Analysis.InUpdate {
 		add("update", "shares of the update: a buffer per bucket and one more",
-			int64(analysisBuckets(c)+1)*4*Parameters(actor)/gradients)
+			int64(analysisBuckets(c)+1)*4*trained/gradients)
 	}
 	if e.Parts.Analyse && c.Components.Enabled {
-		what, bytes := planComponents(c, Parameters(actor)/gradients)
+		what, bytes := planComponents(c, trained/gradients)
 		add("update", what, bytes)
 	}
 	return p
@@ -122,8 +127,10 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 		tables *= 2
 	}
 	add("rollout", "KV cache", kv)
-	add("rollout", "packed copies of the matrices",
-		elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
+	if actor.LoRA.Rank == 0 { // a base is packed anyway
+		add("rollout", "packed copies of the matrices",
+			elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
+	}
 	add("rollout", "logits of a decode step", 4*actor.VocabSize*int64(min(sequences, headRows)))
 }
 
@@ -162,7 +169,7 @@ func planComponents(c *config.Config, parameters int64) (what string, bytes int6
 			n++ // what the critic expected
 		}
 	}
-	buffers := gradients.ComponentBuffers(n, lossTerms(c)-1, k.Buckets)
+	buffers := gradients.ComponentBuffers(n, len(gradients.LossTerms(Objective(c)))-1, k.Buckets)
 	bytes = gradients.ComponentBytes(parameters, buffers, c.Episodes(), k.Permutations)
 	if full := gradients.FullBytes(n, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
 		bytes += full
@@ -307,47 +314,8 @@ func analysisBuckets(c *config.Config) int {
 	return min(buckets, analysisGroups(c))
 }
 
-// lossTerms counts the terms of the policy's loss.
-func lossTerms(c *config.Config) int {
-	terms := 1
-	if c.Algorithm.EntropyCoef != 0 {
-		terms++
-	}
-	if c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss" {
-		terms++
-	}
-	return terms
-}
-
 // planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can
 // need.
 func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
-	return gradients.NewPlan(parameters, lossTerms(c), analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
-}
-
-// Memory is what this process may fill: the machine's memory or its control group's limit, whichever is less;
-// 0 when neither can be read (on other systems than Linux).
-func Memory() int64 {
-	memory := int64(0)
-	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
-		memory = parseMemTotal(data)
-	}
-	if data, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // "max" when there is none
-		if err == nil && (memory == 0 || limit < memory) {
-			memory = limit
-		}
-	}
-	return memory
-}
-
-// parseMemTotal reads the line "MemTotal: N kB"; 0 without it.
-func parseMemTotal(meminfo []byte) int64 {
-	for line := range bytes.Lines(meminfo) {
-		var kib int64
-		if n, _ := fmt.Sscanf(string(line), "MemTotal: %d kB", &kib); n == 1 {
-			return kib << 10
-		}
-	}
-	return 0
+	return gradients.NewPlan(parameters, len(gradients.LossTerms(Objective(c))), analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
 }

@@ -10,6 +10,7 @@ import (
 
 	"gyre/internal/nearest"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/rundir"
@@ -18,13 +19,17 @@ import (
 
 // Model is a model before its weights are loaded: where it lies and what its config.json says.
 type Model struct {
-	Dir   string
+	Dir   string            // of an adapter: its base's
 	Shape torch.ModelConfig // with the head that it is opened for
+
+	Adapter string // of an adapter (Shape.LoRA): the directory of its weights; "" for a new one
+	Seed    uint64 // that a new adapter follows from
 }
 
 // Wished is what a configuration says of what computes its models: the type may be auto.
 func Wished(c *config.Config) torch.Placement {
-	return torch.Placement{Device: c.Model.Device, Compute: torch.Compute(c.Model.DType)}
+	return torch.Placement{Device: c.Model.Device, Compute: torch.Compute(c.Model.DType),
+		Int8: c.Model.BaseDType == "int8"}
 }
 
 // Placement says what computes an experiment's models.
@@ -53,6 +58,13 @@ func Settle(on torch.Placement, from string) (settled torch.Placement, why strin
 // OpenModel reads what a Hugging Face directory says of its model. A directory that is not there gives an error that
 // matches fs.ErrNotExist and says where models come from.
 func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) {
+	base, err := checkpoint.BaseOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	if base != "" {
+		return openAdapter(dir, base, head, on)
+	}
 	c, err := checkpoint.ReadConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", err, HowToGet(dir))
@@ -66,6 +78,32 @@ func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) 
 		m.Shape.TieEmbeddings = false // a value model has no head to tie
 	}
 	return m, nil
+}
+
+// openAdapter reads what a directory in PEFT's layout says of its adapter.
+func openAdapter(dir, base string, head torch.Head, on torch.Placement) (*Model, error) {
+	m, err := OpenModel(base, head, on)
+	if err != nil {
+		return nil, fmt.Errorf("the base model of the adapter in %s: %w", dir, err)
+	}
+	return m.WithAdapter(dir)
+}
+
+// WithAdapter is a base model with the adapter in dir, which is in PEFT's layout, whichever base that one names.
+func (m *Model) WithAdapter(dir string) (*Model, error) {
+	if m.Shape.LoRA.Rank > 0 {
+		return nil, fmt.Errorf("%s: its base model %s is an adapter itself, expected a model", dir, m.Adapter)
+	}
+	if err := checkpoint.VerifySettings(dir); err != nil {
+		return nil, err
+	}
+	lora, err := checkpoint.ReadAdapter(dir, checkpoint.Config{ModelConfig: m.Shape})
+	if err != nil {
+		return nil, err
+	}
+	adapted := *m
+	adapted.Adapter, adapted.Shape.LoRA = dir, lora
+	return &adapted, nil
 }
 
 // HowToGet says what to run where a model is missing.
@@ -119,8 +157,37 @@ func (m *Model) Load() (model *torch.Model, notes []string, err error) {
 
 // LoadOver is Load over the processes of a run.
 func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []string, err error) {
-	loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.Shape.Placement, ranks)
+	if m.Shape.LoRA.Rank == 0 {
+		loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.Shape.Placement, ranks)
+		return loaded.Model, loaded.Notes, err
+	}
+	base, notes, err := m.LoadBase(ranks)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer base.Close()
+	model, err = m.Beside(base, ranks)
+	return model, notes, err
+}
+
+// LoadBase reads the weights that adapters of Dir lie beside. They only sample and score, and are whole on every process
+// unless the weights of all models are in shards.
+func (m *Model) LoadBase(ranks checkpoint.Ranks) (base *torch.Model, notes []string, err error) {
+	if ranks.Shards != nil && ranks.Shards.Shard != torch.ShardFull {
+		ranks = checkpoint.Ranks{}
+	}
+	on := m.Shape.Placement
+	on.Frozen = true
+	loaded, err := checkpoint.Load(m.Dir, torch.HeadLM, on, ranks)
 	return loaded.Model, loaded.Notes, err
+}
+
+// Beside makes the adapter beside its base, or gives the base where there is no adapter.
+func (m *Model) Beside(base *torch.Model, ranks checkpoint.Ranks) (*torch.Model, error) {
+	if m.Shape.LoRA.Rank == 0 {
+		return base, nil
+	}
+	return checkpoint.NewAdapter(base, m.Shape.LoRA, m.Shape.Head, ranks, m.Adapter, m.Seed)
 }
 
 // StopIDs are the ids at which transformers' generate stops: eos_token_id of generation_config.json, or else of
@@ -141,4 +208,31 @@ func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
 		}
 	}
 	return stop, nil
+}
+
+// Temperature of the trained policy's log-probs: the rollout's, or 1 when rollouts are greedy.
+func Temperature(c *config.Config) float64 {
+	if c.Rollout.Temperature <= 0 {
+		return 1
+	}
+	return c.Rollout.Temperature
+}
+
+// Objective is the configured loss; its KL term is off when the KL penalty sits in the reward or its coefficient is
+// zero.
+func Objective(c *config.Config) train.Objective {
+	a, g := c.Actor, c.Algorithm
+	loss := torch.PolicyLoss{
+		Task: torch.NewLoss(a.Loss, a.Constants()), Temperature: Temperature(c), EntropyCoef: g.EntropyCoef,
+	}
+	if g.KLCoef != 0 && g.KLIn == "loss" {
+		name, straight := g.KLEstimator, false
+		if name[len(name)-1] == '+' {
+			name, straight = name[:len(name)-1], true
+		}
+		loss.KL = map[string]torch.KLEstimator{"k1": torch.KLK1, "abs": torch.KLAbs, "k2": torch.KLK2,
+			"k3": torch.KLK3}[name]
+		loss.KLStraightThrough, loss.KLCoef = straight, g.KLCoef
+	}
+	return train.Objective{PolicyLoss: loss}
 }

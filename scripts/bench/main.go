@@ -1,3 +1,11 @@
+// The bench program runs Gyre and the programs that it is compared with on the same work, and says how they compare.
+//
+//	bench [flags]          everything; see -help
+//	bench check [flags]    Gyre alone against the baseline of this kind of machine; exit code 1 on a regression
+//
+// Each program runs in a worker process of its own (packages worker and gyre, scripts in peers/). Workers of a session
+// live side by side; for every case they take turns, A B C A B C, so that whatever else the machine does falls on all
+// of them alike, and ratios are taken repeat by repeat. docs/benchmarks.md says how to read the result.
 package main
 
 import (
@@ -5,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -12,11 +21,10 @@ import (
 	"strings"
 	"syscall"
 
-	"gyre/orchestrate/run/metrics"
+	"gyre/internal/atomicfile"
 	"gyre/scripts/bench/gyre"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
-	"gyre/torch"
 )
 
 // Exit codes besides 0.
@@ -34,66 +42,38 @@ func run(args []string) int {
 	if len(args) > 0 && (args[0] == "check" || args[0] == workerVerb) {
 		verb, args = args[0], args[1:]
 	}
+	code := exitFailed
 	o, err := parse(verb, args, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return exitUsage
-	}
-	switch verb {
-	case workerVerb:
-		on := torch.Placement{Device: o.device, Compute: torch.Compute(o.dtype), Frozen: o.frozen}
-		err = gyre.Serve(o.model, on, o.threads, os.Stdin, os.Stdout, os.Stderr)
-	case "check":
-		err = check(ctx, o)
+		code = exitUsage
+	case verb == workerVerb:
+		err = gyre.Serve(o.Options, os.Stdin, os.Stdout, os.Stderr)
+	case verb == "check":
+		if err = check(ctx, o); errors.Is(err, fs.ErrNotExist) {
+			code = exitUsage
+		}
 	default:
 		err = compare(ctx, o)
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && verb == "check":
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		return exitUsage
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return exitFailed
+		return code
 	}
 	return 0
 }
 
 // compare runs all programs and writes what was asked for.
 func compare(ctx context.Context, o options) error {
-	console := metrics.NewConsole(os.Stderr)
-	b, err := newBench(o, console)
+	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	if err := b.run(ctx, b.selected()); err != nil {
 		return err
-	}
-	for _, extra := range []struct {
-		name    string
-		skipped bool
-		measure func() ([]report.Pair, error)
-	}{
-		{"analysis", o.quick || b.report.OnDevice(),
-			func() ([]report.Pair, error) { return analysisCost(ctx, console) }},
-		{"ranks", o.quick, func() ([]report.Pair, error) { return ranksCost(ctx, o, b.material, console) }},
-		{"environments", false, func() ([]report.Pair, error) { return environments(ctx, o, console) }},
-	} {
-		if !o.includes(extra.name) || extra.skipped {
-			continue
-		}
-		pairs, err := extra.measure()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			fmt.Fprintf(console, "%s: SKIPPED: %v\n", extra.name, err)
-		}
-		b.report.Pairs = append(b.report.Pairs, pairs...)
 	}
 	fmt.Print(b.report.Markdown())
 	if err := o.write(b.report); err != nil {
@@ -105,30 +85,49 @@ func compare(ctx context.Context, o options) error {
 	return nil
 }
 
+// write writes the files that were asked for.
+func (o *options) write(r *report.Report) error {
+	var problems []error
+	if o.json != "" {
+		problems = append(problems, report.WriteJSON(o.json, r))
+	}
+	if o.markdown != "" {
+		old, err := os.ReadFile(o.markdown)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		problems = append(problems, atomicfile.Write(o.markdown, func(w io.Writer) error {
+			_, err := io.WriteString(w, report.Insert(string(old), r.Markdown()))
+			return err
+		}))
+	}
+	if o.baseline {
+		problems = append(problems, report.NewBaseline(r).Write(report.BaselinePath(o.baselines, r.CPU, r.Threads)))
+	}
+	return errors.Join(problems...)
+}
+
 // check measures Gyre alone and compares it with the baseline of this kind of machine. What is unclear is measured
 // once more.
 func check(ctx context.Context, o options) error {
-	console := metrics.NewConsole(os.Stderr)
-	o.peers = []string{}
-	b, err := newBench(o, console)
+	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	path := report.BaselinePath(o.baselines, b.report.CPU, o.threads)
+	path := report.BaselinePath(o.baselines, b.report.CPU, o.Threads)
 	baseline, err := report.ReadBaseline(path)
 	if err != nil {
 		return err
 	}
 	cases := slices.DeleteFunc(b.selected(), func(c work.Case) bool {
-		return !c.InCheck() ||
-			baseline.Cases[c.Name].Shares == nil
+		return !c.InCheck() || baseline.Cases[c.Name].Shares == nil
 	})
 	if len(cases) == 0 {
 		return fmt.Errorf("%s has none of the cases that are to be checked", path)
 	}
 	slower, larger := 0, 0
-	for attempt := range 2 {
+	for _, last := range []bool{false, true} {
 		if err := b.run(ctx, cases); err != nil {
 			return err
 		}
@@ -140,9 +139,7 @@ func check(ctx context.Context, o options) error {
 					continue
 				}
 				fmt.Printf("%-26s %s\n", report.CaseIn(c.Name, dtype), text)
-				if verdict == report.Unclear && attempt == 0 {
-					clear = false
-				}
+				clear = clear && (verdict != report.Unclear || last)
 				if verdict == report.Regression {
 					slower++
 				}
@@ -155,14 +152,11 @@ func check(ctx context.Context, o options) error {
 		if len(cases) == 0 {
 			break
 		}
-		if attempt == 0 {
-			fmt.Fprintln(console, "some cases are unclear: measuring them once more")
-		}
+		fmt.Fprintln(b.console, "some cases are unclear: measuring them once more")
 	}
 	if slower > 0 || larger > 0 {
 		return fmt.Errorf("beside %s %d cases are slower than %.0f %%, and %d take more memory than 1/%.1f", path,
-			slower,
-			100*report.Tolerated, larger, report.Tolerated)
+			slower, 100*report.Tolerated, larger, report.Tolerated)
 	}
 	return nil
 }

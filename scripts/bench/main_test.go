@@ -48,6 +48,9 @@ echo '{"hello": {"program": "fake", "versions": {"fake": "1.0"}}}'
 while read -r task; do
   case $task in
   *'"op":"greedy"'*) echo '{"figures": {"output": [1, 2, 3]}}' ;;
+  *'"tag":"Bandit"'*) echo '{"error": "no bandit"}' ;;
+  *'"counts":"resets"'*) echo '{"figures": {"seconds": 1, "tokens": 1}}' ;;
+  *'"counts":"steps"'*) echo '{"figures": {"seconds": 1e-9, "tokens": 1}}' ;;
   *'"op":"update"'*) echo '{"error": "out of memory"}' ;;
   *) echo '{"figures": {"seconds": '"$seconds"', "tokens": 64, "first_seconds": 50, "later_tokens": 63}}' ;;
   esac
@@ -190,6 +193,23 @@ func TestCompareAndCheck(t *testing.T) {
 	}
 }
 
+// Environments are timed beside RAGEN's: floors that are reached and missed, what RAGEN cannot do, and what it lacks.
+func TestEnvironments(t *testing.T) {
+	source := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(source, "ragen", "env"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GYRE_BENCH_RAGEN_SOURCE", source)
+	code, out := quietly(t, "-model", tiny(t), "-repeats", "1", "-only",
+		"environments/FrozenLake,environments/Bandit,environments/MiniSudoku", "-peers", "ragen",
+		"-python", "ragen="+peer(t, "1"))
+	rows := strings.Count(out, "| gyre ")
+	if code != exitFailed || rows != 7 || strings.Count(out, "≥ 50 ✓") != 1 || strings.Count(out, "≥ 20 ✗") != 1 ||
+		!strings.Contains(out, "ragen failed at Bandit: resets: ragen: no bandit") {
+		t.Errorf("exit code %d, %d rows of Gyre\n%s", code, rows, out)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -215,17 +235,5 @@ func TestOptions(t *testing.T) {
 	var help bytes.Buffer
 	if _, err := parse("compare", []string{"-help"}, &help); err == nil || !strings.Contains(help.String(), "-quick") {
 		t.Errorf("help is %q", help.String())
-	}
-}
-
-func TestReadBenchmarks(t *testing.T) {
-	pairs, err := readBenchmarks("goos: linux\nBenchmarkAnalysis/exact,_task_only-2   2   3000000000 " +
-		"ns/op\nBenchmarkUpdate/plain-2 2 2000000000 ns/op\nPASS\n")
-	if err != nil || len(pairs) != 1 || pairs[0].Work != "Analysis/exact, task only" || pairs[0].Gyre[0] != 3 ||
-		pairs[0].Other[0] != 2 {
-		t.Errorf("read %+v (%v)", pairs, err)
-	}
-	if _, err := readBenchmarks("PASS\n"); err == nil {
-		t.Error("output without benchmarks gives no error")
 	}
 }

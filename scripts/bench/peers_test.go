@@ -30,9 +30,8 @@ func startScript(t *testing.T, module string) (*worker.Process, error) {
 		0o644); err != nil {
 		t.Fatal(err)
 	}
-	return worker.Start(context.Background(), worker.Command{Program: "transformers",
-		Args: []string{python, filepath.Join(folder, "peers", "worker.py"), "transformers", "--model", "m", "--threads",
-			"1"}})
+	return worker.Start(context.Background(), "transformers", exec.Command(python,
+		filepath.Join(folder, "peers", "worker.py"), "transformers", "--model", "m", "--threads", "1"))
 }
 
 // Whatever a library prints, the protocol goes through; a task that fails leaves the worker ready for the next.
@@ -108,13 +107,13 @@ func TestPythonIsFoundInOrder(t *testing.T) {
 		{named, filepath.Join(dir, "peers"), named}, {"", filepath.Join(dir, "peers"), installed},
 		{"", filepath.Join(dir, "none"), plain}, {"", "", plain},
 	} {
-		got, err := options{pythons: map[string]string{"vllm": c.given}, peersDir: c.peers}.python("vllm")
+		got, err := (&options{pythons: map[string]string{"vllm": c.given}, peersDir: c.peers}).python("vllm")
 		if err != nil || got != c.want {
 			t.Errorf("%+v: found %q (%v)", c, got, err)
 		}
 	}
-	if _, err := (options{pythons: map[string]string{"vllm": filepath.Join(dir,
-		"nothing")}}).python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
+	missing := options{pythons: map[string]string{"vllm": filepath.Join(dir, "nothing")}}
+	if _, err := missing.python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
 		t.Errorf("a Python that is named but not there: %v", err)
 	}
 }

@@ -30,70 +30,82 @@ func unpackScripts() (string, error) {
 	return folder, os.CopyFS(folder, scripts)
 }
 
-// environment gives every program the same number of threads.
-func (b *bench) environment(more ...string) []string {
-	return append(append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(b.options.threads)), more...)
+// command is how a program's worker is started for a session; all get the same number of threads. An error that
+// matches worker.ErrUnavailable says what is missing.
+func (b *bench) command(entry string, s work.Session) (*exec.Cmd, error) {
+	program, dtype := report.Split(entry)
+	var c *exec.Cmd
+	var err error
+	if program == report.Subject || program == work.OneProcess {
+		c = exec.Command(os.Args[0], b.gyre(program, dtype, s)...)
+	} else if c, err = b.peer(program, dtype, s); err != nil {
+		return nil, err
+	}
+	c.Env = append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(b.options.Threads))
+	if program == "vllm" {
+		// vLLM's guide for CPUs asks to load Intel's OpenMP first.
+		library := filepath.Join(filepath.Dir(filepath.Dir(c.Path)), "lib", "libiomp5.so")
+		if _, err := os.Stat(library); err == nil && !b.onGPU() {
+			c.Env = append(c.Env, "LD_PRELOAD="+library)
+		}
+	}
+	return c, nil
 }
 
-// gyre is the command of Gyre's own worker: this program. Where nothing trains the model is held for sampling alone,
-// as by gyre generate.
-func (b *bench) gyre(name string, s work.Session) worker.Command {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads),
-		"-device", b.options.device}
-	if _, dtype := report.Split(name); dtype != report.Float32 {
+func (b *bench) onGPU() bool { return strings.HasPrefix(b.options.On.Device, "cuda") }
+
+// gyre are the arguments of Gyre's own worker, which is this program. Where nothing trains the model is held for
+// sampling alone, as by gyre generate. Ranks share the threads.
+func (b *bench) gyre(program, dtype string, s work.Session) []string {
+	threads, args := b.options.Threads, []string{workerVerb, "-model", b.options.Model, "-device", b.options.On.Device}
+	if dtype != report.Float32 {
 		args = append(args, "-dtype", string(torch.ComputeBF16))
 	}
 	if s == work.Distinct {
 		args = append(args, "-frozen")
 	}
-	return worker.Command{Program: name, Env: b.environment(), Args: args}
+	if s == work.Ranks && program == report.Subject {
+		args = append(args, "-ranks", strconv.Itoa(threads))
+	}
+	return append(args, "-threads", strconv.Itoa(threads))
 }
 
-// command is how a program's worker is started for a session. An error that matches worker.ErrUnavailable says what is
-// missing.
-func (b *bench) command(name string, s work.Session) (worker.Command, error) {
-	base, dtype := report.Split(name)
-	if base == report.Subject {
-		return b.gyre(name, s), nil
-	}
-	python, err := b.options.python(base)
+// peer is the command of another program's worker.
+func (b *bench) peer(program, dtype string, s work.Session) (*exec.Cmd, error) {
+	o := &b.options
+	python, err := o.python(program)
 	if err != nil {
-		return worker.Command{}, err
+		return nil, err
 	}
-	model, err := filepath.Abs(b.options.model)
+	model, err := filepath.Abs(o.Model)
 	if err != nil {
-		return worker.Command{}, err
+		return nil, err
 	}
-	c := worker.Command{Program: name, Env: b.environment(),
-		Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
-			"--dtype", dtype, "--model", model, "--threads", strconv.Itoa(b.options.threads)}}
-	onGPU := strings.HasPrefix(b.options.device, "cuda")
-	if onGPU {
-		c.Args = append(c.Args, "--device", b.options.device)
+	c := exec.Command(python, filepath.Join(b.scripts, "peers", "worker.py"), program, "--dtype", dtype, "--model",
+		model, "--threads", strconv.Itoa(o.Threads))
+	if b.onGPU() {
+		c.Args = append(c.Args, "--device", o.On.Device)
 	}
-	switch base {
-	case "llama":
-		if onGPU {
-			return c, fmt.Errorf("%w: it is compared on CPUs only", worker.ErrUnavailable)
-		}
-		gguf := filepath.Join(b.options.peersDir, filepath.Base(b.options.model)+"-"+dtype+".gguf")
+	switch {
+	case program == "llama" && b.onGPU():
+		return nil, fmt.Errorf("%w: it is compared on CPUs only", worker.ErrUnavailable)
+	case program == "llama":
+		gguf := filepath.Join(o.peersDir, filepath.Base(o.Model)+"-"+dtype+".gguf")
 		if _, err := os.Stat(gguf); err != nil {
-			return c, fmt.Errorf("%w: the GGUF file of the model: %w", worker.ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: the GGUF file of the model: %w", worker.ErrUnavailable, err)
 		}
 		c.Args = append(c.Args, "--gguf", gguf)
-	case "vllm":
-		if s == work.Shared {
-			c.Args = append(c.Args, "--prefix-cache")
+	case program == "vllm" && s == work.Shared:
+		c.Args = append(c.Args, "--prefix-cache")
+	case program == "ragen":
+		source := os.Getenv("GYRE_BENCH_RAGEN_SOURCE")
+		if source == "" {
+			source = filepath.Join(o.peersDir, "ragen-source")
 		}
-		// vLLM's guide for CPUs asks to load Intel's OpenMP first.
-		library := filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "libiomp5.so")
-		if _, err := os.Stat(library); err == nil && !onGPU {
-			c.Env = append(c.Env, "LD_PRELOAD="+library)
+		if _, err := os.Stat(filepath.Join(source, "ragen", "env")); err != nil {
+			return nil, fmt.Errorf("%w: no checkout of RAGEN (GYRE_BENCH_RAGEN_SOURCE)", worker.ErrUnavailable)
 		}
+		c.Args = append(c.Args, "--source", source)
 	}
 	return c, nil
 }
@@ -101,7 +113,7 @@ func (b *bench) command(name string, s work.Session) (worker.Command, error) {
 // python finds the interpreter that a peer runs in: named by -python, else a virtual environment under the peers'
 // folder (DIR/vllm, made by setup-peers.sh), else python3. Its path stays as it is: a virtual environment's python is
 // a link that must not be followed.
-func (o options) python(program string) (string, error) {
+func (o *options) python(program string) (string, error) {
 	choice, source := o.pythons[program], "-python"
 	if choice == "" && o.peersDir != "" {
 		choice, source = filepath.Join(o.peersDir, program, "bin", "python"), "-peers-dir"

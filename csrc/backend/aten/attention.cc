@@ -1,5 +1,6 @@
 #include "backend/aten/attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -21,10 +22,8 @@ at::Tensor causal_mask(int64_t count, int64_t position, at::Device device) {
   return range_to(position + count, device).unsqueeze(0) <= (range_to(count, device) + position).unsqueeze(1);
 }
 
-int64_t pages_of(const PagedRows& s) { return (s.position + s.count + kPageTokens - 1) / kPageTokens; }
-
 std::vector<int64_t> page_list(const PagedRows& s, int64_t padded) {
-  std::vector<int64_t> pages(s.pages, s.pages + pages_of(s));
+  std::vector<int64_t> pages(s.pages, s.pages + s.page_count());
   pages.resize(static_cast<size_t>(padded), pages.front());
   return pages;
 }
@@ -115,7 +114,7 @@ AttentionPlan plan_paged(const Pass& pass, at::Device device) {
     if (s.count == 1) {
       decode_rows.push_back(s.row);
       decode_positions.push_back(s.position);
-      widest = std::max(widest, pages_of(s));
+      widest = std::max(widest, s.page_count());
       continue;
     }
     for (int64_t i = 0; i < s.count; ++i) order[s.row + i] = written++;
@@ -123,7 +122,7 @@ AttentionPlan plan_paged(const Pass& pass, at::Device device) {
                              .count = s.count,
                              .position = s.position,
                              .keys = {},
-                             .pages_P = upload(page_list(s, pages_of(s)), device),
+                             .pages_P = upload(page_list(s, s.page_count()), device),
                              .mask_NS = causal_mask(s.count, s.position, device)});
   }
   plan.slots_N = upload(slots, device);

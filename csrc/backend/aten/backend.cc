@@ -1,5 +1,6 @@
 // The tensor backend: where its tensors are, and arithmetic on sets of parameters. Everything runs on the device; what
 // comes to this process's memory is results.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/cat.h>
@@ -169,7 +170,15 @@ class AtenBackend : public Backend {
       const at::Tensor scaled = g[k] * c.scale;
       m[k].add_(scaled - m[k], c.one_minus_b1);
       v[k].mul_(c.b2).addcmul_(scaled, scaled, c.one_minus_b2);
-      p[k].mul_(c.keep).addcdiv_(m[k], at::sqrt(v[k]).div_(c.correction).add_(c.eps), -c.step_size);
+      const at::Tensor divisor = at::sqrt(v[k]).div_(c.correction).add_(c.eps);
+      const int64_t split = parameters.b_begin(k), rest = p[k].numel() - split;
+      const auto step = [&](int64_t first, int64_t count, const AdamWCoefficients::Rate& rate) {
+        p[k].narrow(0, first, count)
+            .mul_(rate.keep)
+            .addcdiv_(m[k].narrow(0, first, count), divisor.narrow(0, first, count), -rate.step_size);
+      };
+      step(0, split, c.rate);
+      if (rest > 0) step(split, rest, c.b_rate);
     }
   }
 

@@ -1,6 +1,7 @@
 #include "backend/aten/cuda.h"
 
 #include <ATen/Context.h>
+#include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>

@@ -1,7 +1,9 @@
 #include "backend/aten/decode.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -17,8 +19,6 @@ namespace {
 // Above that, kernels take longer than their launches, and a shape's rows that are too many cost more than it saves.
 constexpr int64_t kMostRows = 512;
 
-int64_t pages_of(const PagedRows& s) { return s.position / kPageTokens + 1; }
-
 // What Step::inputs holds.
 std::vector<int64_t> inputs_of(std::span<const int32_t> ids, const Pass& pass, DecodeShape shape, int64_t scratch) {
   const auto [rows, width] = shape;
@@ -31,7 +31,7 @@ std::vector<int64_t> inputs_of(std::span<const int32_t> ids, const Pass& pass, D
     at(0, s.row) = ids[static_cast<size_t>(s.row)];
     at(1, s.row) = s.position;
     at(2, s.row) = s.pages[s.position / kPageTokens] * kPageTokens + s.position % kPageTokens;
-    std::copy_n(s.pages, pages_of(s), pages + s.row * width);
+    std::copy_n(s.pages, s.page_count(), pages + s.row * width);
   }
   return inputs;
 }
@@ -49,7 +49,7 @@ std::optional<DecodeShape> decode_shape(const Pass& pass) {
   int64_t widest = 1;
   for (const PagedRows& s : pass.attended) {
     if (s.count != 1) return std::nullopt;
-    widest = std::max(widest, pages_of(s));
+    widest = std::max(widest, s.page_count());
   }
   return DecodeShape{round_shape(pass.rows), round_shape(widest)};
 }

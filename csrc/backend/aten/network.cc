@@ -1,5 +1,6 @@
 #include "backend/aten/network.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding_dense_backward.h>
@@ -20,9 +21,9 @@
 namespace gyre {
 namespace {
 
-constexpr at::Tensor BlockTensors::* kNorms[] = {&BlockTensors::attn_norm_H, &BlockTensors::q_norm_D,
-                                                 &BlockTensors::k_norm_D, &BlockTensors::mlp_norm_H};
-constexpr at::Tensor BlockTensors::* kProjections[] = {
+constexpr at::Tensor BlockTensors::*kNorms[] = {&BlockTensors::attn_norm_H, &BlockTensors::q_norm_D,
+                                                &BlockTensors::k_norm_D, &BlockTensors::mlp_norm_H};
+constexpr at::Tensor BlockTensors::*kProjections[] = {
     &BlockTensors::qkv_RH,      &BlockTensors::qkv_bias_R,      &BlockTensors::out_HQ,  &BlockTensors::out_bias_H,
     &BlockTensors::gate_up_2FH, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_HF, &BlockTensors::down_bias_H};
 
@@ -42,6 +43,34 @@ std::vector<at::Tensor> tensors_of(const BlockTensors& block) {
   add(kNorms);
   add(kProjections);
   return all;
+}
+
+// The tensors of an adapter's block that are there, in a fixed order.
+std::vector<at::Tensor> lora_tensors_of(const BlockTensors& block) {
+  std::vector<at::Tensor> all;
+  for (const LoraTensors* lora : {&block.qkv_lora, &block.out_lora, &block.gate_up_lora, &block.down_lora}) {
+    if (lora->a_SI.defined()) all.insert(all.end(), {lora->a_SI, lora->b_OR});
+  }
+  return all;
+}
+
+// Adds the adapters' part of a projection of x to y.
+void add_lora(std::span<const AtenLoraRows> all, LoraTensors BlockTensors::*of, std::vector<LoraPart> LoraParts::*parts,
+              const at::Tensor& x, at::Tensor& y) {
+  for (const AtenLoraRows& rows : all) {
+    const LoraTensors& lora = rows.tensors->*of;
+    if (!lora.a_SI.defined()) continue;
+    const int64_t rank = lora.b_OR.size(1);
+    const at::Tensor u =
+        at::linear(x.narrow(0, rows.first, rows.count).to(lora.a_SI.scalar_type()), lora.a_SI) * rows.scale;
+    int64_t at = 0, out = 0;
+    for (const LoraPart& part : rows.parts->*parts) {
+      y.narrow(0, rows.first, rows.count)
+          .narrow(1, part.first, part.count)
+          .add_(at::linear(u.narrow(1, at, rank), lora.b_OR.narrow(0, out, part.count)));
+      at += rank, out += part.count;
+    }
+  }
 }
 
 // A leaf of the next graph with the same values.
@@ -110,9 +139,14 @@ BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute) {
 }
 
 at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::Tensor& x_NH, const AtenPass& pass,
-                         const std::optional<LayerPages>& pages, const TensorParallel* parallel) {
-  const at::Tensor qkv = project(normalize(x_NH, w.attn_norm_H, c), w.qkv_RH, w.qkv_bias_R)
-                             .view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
+                         const std::optional<LayerPages>& pages, const TensorParallel* parallel,
+                         std::span<const AtenLoraRows> lora) {
+  using B = BlockTensors;
+  using P = LoraParts;
+  const at::Tensor normed_NH = normalize(x_NH, w.attn_norm_H, c);
+  at::Tensor qkv_NR = project(normed_NH, w.qkv_RH, w.qkv_bias_R);
+  add_lora(lora, &B::qkv_lora, &P::qkv, normed_NH, qkv_NR);
+  const at::Tensor qkv = qkv_NR.view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
   at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
   at::Tensor k = qkv.narrow(1, c.num_heads, c.num_kv_heads).to(at::kFloat);
   const at::Tensor v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
@@ -124,17 +158,21 @@ at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::
   at::Tensor o =
       attend_tensors(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
   if (parallel) o = parallel->query(o);
-  const auto added = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& to) {
-    const at::Tensor own = project(x, weight, bias);
+  const auto added = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& to,
+                         LoraTensors B::*of, std::vector<LoraPart> P::*parts) {
+    at::Tensor own = project(x, weight, bias);
+    add_lora(lora, of, parts, x, own);
     return to + (parallel ? parallel->hidden(own) : own);
   };
-  const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH);
+  const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH, &B::out_lora, &P::out);
 
-  const at::Tensor gate_up = project(normalize(middle_NH, w.mlp_norm_H, c), w.gate_up_2FH, w.gate_up_bias_2F);
+  const at::Tensor mlp_normed_NH = normalize(middle_NH, w.mlp_norm_H, c);
+  at::Tensor gate_up = project(mlp_normed_NH, w.gate_up_2FH, w.gate_up_bias_2F);
+  add_lora(lora, &B::gate_up_lora, &P::gate_up, mlp_normed_NH, gate_up);
   const int64_t f = c.intermediate_size;
   at::Tensor act = at::silu(gate_up.narrow(1, 0, f)) * gate_up.narrow(1, f, f);
   if (parallel) act = parallel->intermediate(act);
-  return added(act, w.down_HF, w.down_bias_H, middle_NH);
+  return added(act, w.down_HF, w.down_bias_H, middle_NH, &B::down_lora, &P::down);
 }
 
 AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages) : num_pages_(num_pages) {
@@ -166,18 +204,105 @@ void AtenPages::decode_in_fixed_shapes(bool on) {
   steps_ = std::make_unique<DecodeSteps>(device, num_pages_, std::move(recorders));
 }
 
+void AtenAdapter::touch() {
+  blocks_.assign(blocks_.size(), {});
+  made_ = 0;
+  root_.reset();
+}
+
+const BlockTensors& AtenAdapter::block(size_t i) {
+  BlockTensors& block = blocks_[i];
+  if (lora_tensors_of(block).empty()) {
+    const BlockTensors& from = parameters_.blocks[i];
+    const auto take = [&](LoraTensors BlockTensors::*of) {
+      const LoraTensors& lora = from.*of;
+      if (!lora.a_SI.defined()) return;
+      const bool own = !parameters_.always_here();
+      (block.*of).a_SI = leaf(own ? lora.a_SI.clone() : lora.a_SI, compute_);
+      (block.*of).b_OR = leaf(own ? lora.b_OR.clone() : lora.b_OR, compute_);
+    };
+    for (const auto of :
+         {&BlockTensors::qkv_lora, &BlockTensors::out_lora, &BlockTensors::gate_up_lora, &BlockTensors::down_lora}) {
+      take(of);
+    }
+    ++made_;
+  }
+  return block;
+}
+
+const RootTensors& AtenAdapter::root() {
+  if (!root_) {
+    const auto copy = [&](const LoraTensors& from) {
+      if (parameters_.always_here() || !from.a_SI.defined()) return from;
+      return LoraTensors{from.a_SI.clone(), from.b_OR.clone()};
+    };
+    root_ = std::make_unique<RootTensors>();
+    root_->embed_lora = copy(parameters_.root.embed_lora);
+    root_->head_lora = copy(parameters_.root.head_lora);
+  }
+  return *root_;
+}
+
+void AtenAdapter::prepare() {
+  if (parameters_.always_here() || made_ == blocks_.size()) return;
+  parameters_.enter(kRoot);
+  root();
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    parameters_.enter(static_cast<int64_t>(i));
+    block(i);
+    parameters_.leave(static_cast<int64_t>(i));
+  }
+}
+
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
-    : config_(config), parameters_(parameters), placement_(placement), angles_(config, placement) {
+    : config_(config), parameters_(parameters), placement_(placement), base_(this), angles_(config, placement) {
   touch();
 }
 
+AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& adapter, AtenNetwork& base)
+    : config_(config),
+      parameters_(base.parameters_),
+      placement_(base.placement_),
+      base_(&base),
+      adapter_(std::make_unique<AtenAdapter>(config, adapter, placement_.compute)),
+      angles_(config, placement_) {}
+
 void AtenNetwork::touch() {
+  if (adapter_) return adapter_->touch();
   blocks_.assign(parameters_.blocks.size(), {});
   release();
 }
 
+void AtenNetwork::enter(int64_t unit) const {
+  parameters_.enter(unit);
+  if (adapter_) adapter_->parameters().enter(unit);
+}
+
+void AtenNetwork::leave(int64_t unit) const {
+  parameters_.leave(unit);
+  if (adapter_) adapter_->parameters().leave(unit);
+}
+
+std::vector<AdapterRows> AtenNetwork::own_rows(int64_t rows) const {
+  if (!adapter_) return {};
+  return {{adapter_.get(), 0, rows}};
+}
+
+std::vector<AtenLoraRows> AtenNetwork::lora_rows(std::span<const AdapterRows> adapters, size_t block) {
+  std::vector<AtenLoraRows> all;
+  for (const AdapterRows& r : adapters) {
+    all.push_back(dynamic_cast<AtenAdapter&>(*r.adapter).rows(block, r.first, r.count));
+  }
+  return all;
+}
+
+std::vector<at::Tensor> AtenNetwork::leaves(size_t block) {
+  return adapter_ ? lora_tensors_of(adapter_->block(block)) : tensors_of(blocks_[block]);
+}
+
 // No two networks ever have the same number: a pool of pages may serve one after the other.
 void AtenNetwork::release() {
+  if (adapter_) return base_->release();
   static std::atomic<uint64_t> last{0};
   sampled_.reset();
   weights_ = ++last;
@@ -186,6 +311,7 @@ void AtenNetwork::release() {
 // Of a block that is here. Of shards, leaves in float32 follow the storage's memory as it comes and goes, and
 // autograd's graphs with them.
 const BlockTensors& AtenNetwork::block(size_t i) {
+  if (adapter_) return base_->block(i);
   BlockTensors& block = blocks_[i];
   if (!block.attn_norm_H.defined()) {
     for (const auto field : kNorms) block.*field = leaf(parameters_.blocks[i].*field, at::kFloat);
@@ -195,6 +321,10 @@ const BlockTensors& AtenNetwork::block(size_t i) {
 }
 
 void AtenNetwork::prepare() {
+  if (adapter_) {
+    base_->prepare();
+    return adapter_->prepare();
+  }
   if (parameters_.always_here() || sampled_ != nullptr) return;
   auto copies = std::make_unique<ParameterSet>();
   parameters_.enter(kRoot);
@@ -213,50 +343,79 @@ void AtenNetwork::prepare() {
   sampled_ = std::move(copies);
 }
 
-at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) {
+namespace {
+
+// The rows of tokens as the first block takes them, from a base's embedding.
+at::Tensor embed(const at::Tensor& embed_VH, const at::Tensor& ids_N, std::span<const AdapterRows> adapters) {
+  at::Tensor x_NH = embed_VH.index_select(0, ids_N);
+  for (const AdapterRows& rows : adapters) {
+    auto& adapter = dynamic_cast<AtenAdapter&>(*rows.adapter);
+    const LoraTensors& lora = adapter.root().embed_lora;
+    if (!lora.a_SI.defined()) continue;
+    const at::Tensor u_NR = lora.a_SI.index_select(1, ids_N.narrow(0, rows.first, rows.count)).t();
+    x_NH.narrow(0, rows.first, rows.count).add_(at::mm(u_NR, lora.b_OR.t()), adapter.config().lora.scale);
+  }
+  return x_NH;
+}
+
+}  // namespace
+
+at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, std::span<const AdapterRows> adapters,
+                            AtenPages* kv) {
   at::NoGradGuard no_grad;
-  const ParameterSet& from = kv != nullptr && sampled_ ? *sampled_ : parameters_;
-  from.enter(kRoot);
-  at::Tensor x_NH = from.root.embed_VH.index_select(0, ids_N);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  const bool copies = kv != nullptr && base_->sampled_;
+  const ParameterSet& from = copies ? *base_->sampled_ : parameters_;
+  if (kv == nullptr) {
+    enter(kRoot);
+  } else {
+    from.enter(kRoot);
+  }
+  at::Tensor x_NH = embed(from.root.embed_VH, ids_N, adapters);
+  for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     std::optional<LayerPages> pages;
     if (kv != nullptr) pages = kv->layer(static_cast<int64_t>(i));
-    from.enter(static_cast<int64_t>(i));
-    x_NH = block_forward(config_, &from == &parameters_ ? block(i) : from.blocks[i], x_NH, pass, pages);
-    from.leave(static_cast<int64_t>(i));
+    if (kv == nullptr) enter(static_cast<int64_t>(i));
+    x_NH =
+        block_forward(config_, copies ? from.blocks[i] : block(i), x_NH, pass, pages, nullptr, lora_rows(adapters, i));
+    if (kv == nullptr) leave(static_cast<int64_t>(i));
   }
   return normalize(x_NH, from.root.final_norm_H, config_);
 }
 
 at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
-  require_gathered(parameters_, sampled_ != nullptr);
+  require_gathered(parameters_, base_->sampled_ != nullptr);
+  for (const AdapterRows& rows : pass.adapters) dynamic_cast<const AtenAdapter&>(*rows.adapter).require_here();
   auto& pages = dynamic_cast<AtenPages&>(kv);
-  if (const auto shape = pages.steps() ? decode_shape(pass) : std::nullopt) {
+  const bool plain = pages.steps() && pass.adapters.empty();
+  if (const auto shape = plain ? decode_shape(pass) : std::nullopt) {
     return pages.steps()->infer(
-        ids, pass, *shape, angles_, weights_,
-        [&](const at::Tensor& ids_R, const AtenPass& fixed) { return run(ids_R, fixed, &pages); });
+        ids, pass, *shape, angles_, base_->weights_,
+        [&](const at::Tensor& ids_R, const AtenPass& fixed) { return run(ids_R, fixed, {}, &pages); });
   }
-  return run(upload_ids(ids, placement_.device), {plan_paged(pass, placement_.device), angles_.of(pass)}, &pages);
+  return run(upload_ids(ids, placement_.device), {plan_paged(pass, placement_.device), angles_.of(pass)}, pass.adapters,
+             &pages);
 }
 
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
   AtenPass shared{plan_rows(pass, placement_.device), angles_.of(pass)};
-  if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, nullptr);
+  pass.adapters = own_rows(pass.rows);
+  if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, pass.adapters, nullptr);
   auto kept = std::make_unique<AtenActivations>();
   kept->pass = std::move(pass);
   kept->recompute = recompute;
   kept->shared = std::move(shared);
   kept->ids_N = upload_ids(ids, placement_.device);
   at::AutoGradMode grad(true);
-  parameters_.enter(kRoot);
-  at::Tensor x_NH = parameters_.root.embed_VH.index_select(0, kept->ids_N);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  enter(kRoot);
+  at::Tensor x_NH = embed(parameters_.root.embed_VH, kept->ids_N, kept->pass.adapters);
+  for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     kept->inputs_NH.push_back(cut(x_NH));
     at::AutoGradMode record(!recompute);
-    parameters_.enter(static_cast<int64_t>(i));
-    x_NH = block_forward(config_, block(i), kept->inputs_NH.back(), kept->shared, std::nullopt);
-    parameters_.leave(static_cast<int64_t>(i));
+    enter(static_cast<int64_t>(i));
+    x_NH = block_forward(config_, block(i), kept->inputs_NH.back(), kept->shared, std::nullopt, nullptr,
+                         lora_rows(kept->pass.adapters, i));
+    leave(static_cast<int64_t>(i));
     if (!recompute) kept->outputs_NH.push_back(x_NH);
   }
   kept->last_NH = cut(x_NH);
@@ -270,30 +429,44 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
 void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activations& activations) {
   const auto& kept = dynamic_cast<const AtenActivations&>(activations);
   std::vector<at::Tensor> d_NH;
-  parameters_.enter(kRoot);
+  enter(kRoot);
   for (const auto& [d_hidden_NH, gradients] : all) {
     gradients->enter(kRoot);
-    d_NH.push_back(
-        differentiate(kept.hidden_NH, kept.last_NH, {kept.final_norm_H}, d_hidden_NH, {gradients->root.final_norm_H}));
+    std::vector<at::Tensor> weights, into;
+    if (!adapter_) weights = {kept.final_norm_H}, into = {gradients->root.final_norm_H};
+    d_NH.push_back(differentiate(kept.hidden_NH, kept.last_NH, weights, d_hidden_NH, into));
   }
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    parameters_.enter(static_cast<int64_t>(i));
+  for (size_t i = parameters_.blocks.size(); i-- > 0;) {
+    enter(static_cast<int64_t>(i));
     at::Tensor output_NH;
     if (kept.recompute) {
       at::AutoGradMode grad(true);
-      output_NH = block_forward(config_, block(i), kept.inputs_NH[i], kept.shared, std::nullopt);
+      output_NH = block_forward(config_, block(i), kept.inputs_NH[i], kept.shared, std::nullopt, nullptr,
+                                lora_rows(kept.pass.adapters, i));
     } else {
       output_NH = kept.outputs_NH[i];
     }
     for (size_t g = 0; g < all.size(); ++g) {
       all[g].gradients->enter(static_cast<int64_t>(i));
-      d_NH[g] = differentiate(output_NH, kept.inputs_NH[i], tensors_of(blocks_[i]), d_NH[g],
-                              tensors_of(all[g].gradients->blocks[i]));
+      const BlockTensors& into = all[g].gradients->blocks[i];
+      d_NH[g] = differentiate(output_NH, kept.inputs_NH[i], leaves(i), d_NH[g],
+                              adapter_ ? lora_tensors_of(into) : tensors_of(into));
       all[g].gradients->leave(static_cast<int64_t>(i));
     }
-    parameters_.leave(static_cast<int64_t>(i));
+    leave(static_cast<int64_t>(i));
   }
   for (size_t g = 0; g < all.size(); ++g) {
+    if (adapter_) {
+      LoraTensors& into = all[g].gradients->root.embed_lora;
+      if (into.a_SI.defined()) {
+        const LoraTensors& lora = adapter_->root().embed_lora;
+        const at::Tensor u_NR = lora.a_SI.index_select(1, kept.ids_N).t();
+        into.b_OR.add_(at::mm(d_NH[g].t(), u_NR), config_.lora.scale);
+        into.a_SI.index_add_(1, kept.ids_N, (at::mm(d_NH[g], lora.b_OR) * config_.lora.scale).t());
+      }
+      all[g].gradients->leave(kRoot);
+      continue;
+    }
     all[g].gradients->root.embed_VH.add_(at::embedding_dense_backward(d_NH[g], kept.ids_N, config_.vocab_size,
                                                                       /*padding_idx=*/-1,
                                                                       /*scale_grad_by_freq=*/false));
@@ -301,12 +474,22 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
   }
 }
 
-void AtenNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  if (!sampled_) parameters_.enter(kRoot);
-  const RootTensors& root = sampled_ ? sampled_->root : parameters_.root;
+void AtenNetwork::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) {
+  if (!base_->sampled_) parameters_.enter(kRoot);
+  if (adapter_) adapter_->parameters().enter(kRoot);
   const bool value = config_.head == GYRE_HEAD_VALUE;
+  const RootTensors& root = adapter_ && value ? value_root()
+                            : base_->sampled_ ? base_->sampled_->root
+                                              : parameters_.root;
   at::mm_out(logits_RV, hidden_RH, (value ? root.score_1H : root.head_VH).t());
   if (value) logits_RV.add_(root.score_bias_1);
+  for (const AdapterRows& rows : adapters) {
+    auto& adapter = dynamic_cast<AtenAdapter&>(*rows.adapter);
+    const LoraTensors& lora = adapter.root().head_lora;
+    if (!lora.a_SI.defined()) continue;
+    const at::Tensor u = at::mm(hidden_RH.narrow(0, rows.first, rows.count), lora.a_SI.t());
+    logits_RV.narrow(0, rows.first, rows.count).add_(at::mm(u, lora.b_OR.t()), adapter.config().lora.scale);
+  }
 }
 
 }  // namespace gyre

@@ -83,10 +83,50 @@ at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device);  // int6
 BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute);
 // RMSNorm over the last dimension of f32.
 at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config);
+// What a block has of an adapter, for some rows of a pass.
+struct AtenLoraRows {
+  const BlockTensors* tensors;  // in the compute type
+  const LoraParts* parts;
+  double scale;
+  int64_t first, count;
+};
 // One block. Of a part, whose configuration and weights these are, `parallel` joins what the parts compute.
 at::Tensor block_forward(const ModelConfig& config, const BlockTensors& weights, const at::Tensor& x_NH,
                          const AtenPass& pass, const std::optional<LayerPages>& pages,
-                         const TensorParallel* parallel = nullptr);
+                         const TensorParallel* parallel = nullptr, std::span<const AtenLoraRows> lora = {});
+
+// The tensors of an adapter in the compute type, leaves of autograd's graphs; of the root's in f32. Of parameters that
+// are not here all the time copies.
+class AtenAdapter : public Adapter {
+ public:
+  AtenAdapter(const ModelConfig& config, const ParameterSet& parameters, at::ScalarType compute)
+      : config_(config),
+        parameters_(parameters),
+        compute_(compute),
+        parts_(config),
+        blocks_(parameters.blocks.size()) {}
+
+  const ParameterSet& parameters() const { return parameters_; }
+  const ModelConfig& config() const { return config_; }
+  void touch();
+  void prepare();
+  // Throws std::invalid_argument for parameters that are neither here nor prepared.
+  void require_here() const { require_gathered(parameters_, made_ == blocks_.size()); }
+  const BlockTensors& block(size_t i);
+  const RootTensors& root();
+  AtenLoraRows rows(size_t block, int64_t first, int64_t count) {
+    return {&this->block(block), &parts_, config_.lora.scale, first, count};
+  }
+
+ private:
+  const ModelConfig& config_;
+  const ParameterSet& parameters_;
+  const at::ScalarType compute_;
+  const LoraParts parts_;
+  std::vector<BlockTensors> blocks_;
+  size_t made_ = 0;
+  std::unique_ptr<RootTensors> root_;
+};
 
 // One small graph per block, so that its gradients are freed before the next block's.
 struct AtenActivations : Activations {
@@ -101,7 +141,13 @@ struct AtenActivations : Activations {
 class AtenNetwork : public Network {
  public:
   AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement);
+  // With an adapter beside a base, which must outlive it.
+  AtenNetwork(const ModelConfig& config, const ParameterSet& adapter, AtenNetwork& base);
 
+  std::unique_ptr<Network> adapted(const ModelConfig& config, const ParameterSet& parameters) override {
+    return std::make_unique<AtenNetwork>(config, parameters, *this);
+  }
+  Adapter* adapter() override { return adapter_.get(); }
   void touch() override;
   void release() override;
   void prepare() override;
@@ -110,7 +156,7 @@ class AtenNetwork : public Network {
                      std::unique_ptr<Activations>* keep) override;
   void backward(const std::vector<HiddenGradient>& all, const Activations& kept) override;
   // In f32 throughout: in bfloat16 logits would be rounded by up to 1/16 and log-probs with them.
-  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+  void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
                bool want_entropy) override;
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
@@ -120,12 +166,21 @@ class AtenNetwork : public Network {
 
  private:
   const BlockTensors& block(size_t i);
-  at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv);
+  at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, std::span<const AdapterRows> adapters, AtenPages* kv);
+  std::vector<AdapterRows> own_rows(int64_t rows) const;
+  static std::vector<AtenLoraRows> lora_rows(std::span<const AdapterRows> adapters, size_t block);
+  void enter(int64_t unit) const;
+  void leave(int64_t unit) const;
+  // The leaves of a block that gradients are of, and their gradients' tensors.
+  std::vector<at::Tensor> leaves(size_t block);
+  const RootTensors& value_root() const { return adapter_ ? adapter_->parameters().root : parameters_.root; }
   at::Tensor logits_of(const at::Tensor& rows_RH);
 
   const ModelConfig& config_;
-  const ParameterSet& parameters_;
+  const ParameterSet& parameters_;  // the base's
   Placement placement_;
+  AtenNetwork* const base_;  // this one, without an adapter
+  const std::unique_ptr<AtenAdapter> adapter_;
   // Projections in the compute type: in float32 they share the parameters' storage, otherwise they are copies, made
   // again after each change. Norms are f32. Leaves of autograd's graphs.
   std::vector<BlockTensors> blocks_;       // without flat_P
@@ -145,7 +200,7 @@ class AtenPart : public Inference {
   void release() override;
   void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
-  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+  void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
 
  private:
   const ParameterSet& parameters_;

@@ -1,8 +1,8 @@
-#include "backend/aten/network.h"
-
 #include <ATen/ops/mm.h>
 
 #include <utility>
+
+#include "backend/aten/network.h"
 
 namespace gyre {
 
@@ -53,7 +53,7 @@ at::Tensor AtenPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPag
   return normalize(x_NH, root_.final_norm_H, config_);
 }
 
-void AtenPart::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+void AtenPart::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows>, at::Tensor& logits_RV) {
   const at::Tensor all = parallel_.logits(at::mm(hidden_RH, root_.head_VH.t()));
   if (all.defined()) logits_RV.copy_(all);
 }

@@ -1,4 +1,5 @@
 // Log-probs and entropies of chosen tokens on tensors, and the value head: only numbers per token leave the device.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
@@ -64,8 +65,10 @@ at::Tensor column(std::span<const float> values, const Chunk& chunk) {
 }
 
 // With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
-void chunk_backward(const at::Tensor& head_VH, const at::Tensor& rows_RH, const at::Tensor& z_RV, const Chunk& chunk,
-                    float inverse_temperature, const Scores& scores, const ScoreGradient& gradient) {
+// `lora`, of scale `scale`: the adapter's beside the head; undefined tensors for none.
+void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double scale, const at::Tensor& rows_RH,
+                    const at::Tensor& z_RV, const Chunk& chunk, float inverse_temperature, const Scores& scores,
+                    const ScoreGradient& gradient) {
   const int64_t vocab = head_VH.size(0);
   const at::Tensor d_logprob_R1 = column(gradient.d_logprob, chunk);
   at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
@@ -74,16 +77,22 @@ void chunk_backward(const at::Tensor& head_VH, const at::Tensor& rows_RH, const 
       at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
   d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
   d_RV.mul_(inverse_temperature);
-  gradient.gradients->root.head_VH.addmm_(d_RV.t(), rows_RH);
+  RootTensors& into = gradient.gradients->root;
+  if (into.head_VH.defined()) into.head_VH.addmm_(d_RV.t(), rows_RH);
   at::Tensor d_hidden_NH = gradient.d_hidden_NH;
   d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_RV, head_VH));
+  if (!into.head_lora.a_SI.defined()) return;
+  const at::Tensor du = at::mm(d_RV, lora.b_OR) * scale;
+  into.head_lora.b_OR.addmm_(d_RV.t(), at::mm(rows_RH, lora.a_SI.t()) * scale);
+  into.head_lora.a_SI.addmm_(du.t(), rows_RH);
+  d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(du, lora.a_SI));
 }
 
 }  // namespace
 
 at::Tensor AtenNetwork::logits_of(const at::Tensor& rows_RH) {
   at::Tensor logits_RV = at::empty({rows_RH.size(0), config_.vocab_size}, rows_RH.options());
-  logits(rows_RH, logits_RV);
+  logits(rows_RH, own_rows(rows_RH.size(0)), logits_RV);
   return logits_RV;
 }
 
@@ -104,10 +113,12 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
     const at::Tensor z_RV = logits_of(rows_RH).mul_(inverse_temperature);
     Scores scores;
     append_scores(z_RV, chunk, true, scores);
-    parameters_.enter(kRoot);
+    enter(kRoot);
+    const LoraTensors none, &lora = adapter_ ? adapter_->root().head_lora : none;
     for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
       gradient.gradients->enter(kRoot);
-      chunk_backward(parameters_.root.head_VH, rows_RH, z_RV, chunk, inverse_temperature, scores, gradient);
+      chunk_backward(parameters_.root.head_VH, lora, config_.lora.scale, rows_RH, z_RV, chunk, inverse_temperature,
+                     scores, gradient);
     }
   });
 }
@@ -115,7 +126,7 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
 at::Tensor AtenNetwork::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                                        std::span<const double> d_values, ParameterSet& gradients) {
   at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
-  parameters_.enter(kRoot);
+  enter(kRoot);
   gradients.enter(kRoot);
   for_chunks(targets, 1, hidden_NH.device(), [&](const Chunk& chunk) {
     const std::vector<float> host(d_values.begin() + static_cast<ptrdiff_t>(chunk.begin),
@@ -123,7 +134,7 @@ at::Tensor AtenNetwork::value_backward(const at::Tensor& hidden_NH, std::span<co
     const at::Tensor d_R1 = to_device(host.data(), {static_cast<int64_t>(chunk.count), 1}, hidden_NH.device());
     gradients.root.score_1H.add_(at::mm(d_R1.t(), hidden_NH.index_select(0, chunk.rows_R)));
     gradients.root.score_bias_1.add_(d_R1.sum());
-    d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_R1, parameters_.root.score_1H));
+    d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_R1, value_root().score_1H));
   });
   return d_hidden_NH;
 }

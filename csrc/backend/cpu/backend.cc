@@ -18,13 +18,13 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kBlock = 1 << 14;
+constexpr int64_t kBlockEntries = 1 << 14;
 
 // Calls f(first entry, length) for blocks of n entries.
 template <class F>
 void for_blocks(int64_t n, F&& f) {
-  parallel_for((n + kBlock - 1) / kBlock, 1,
-               [&](int64_t block) { f(block * kBlock, std::min(kBlock, n - block * kBlock)); });
+  parallel_for((n + kBlockEntries - 1) / kBlockEntries, 1,
+               [&](int64_t block) { f(block * kBlockEntries, std::min(kBlockEntries, n - block * kBlockEntries)); });
 }
 
 // Zeros in huge pages: products read weights and add to gradients from one end to the other.
@@ -35,14 +35,16 @@ at::Tensor zeros(int64_t count) {
   parallel_for(ceil_div(count, kPiece), 1, [&](int64_t i) {
     std::fill_n(memory->data() + i * kPiece, std::min(kPiece, count - i * kPiece), 0.0f);
   });
-  return at::from_blob(memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(
+      memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
 }
 
 // Zeros that take memory only where they are written to, for parameters that are soon let go.
 at::Tensor lazy_zeros(int64_t count) {
   void* memory = std::calloc(static_cast<size_t>(count), sizeof(float));
   if (memory == nullptr) throw std::bad_alloc();
-  return at::from_blob(memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(
+      memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
 }
 
 const float* data(const at::Tensor& t) {
@@ -52,14 +54,14 @@ const float* data(const at::Tensor& t) {
 
 // The products of all pairs a <= b of n entries each, written to out[pair * stride].
 void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, size_t stride) {
-  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  const int64_t blocks = (n + kBlockEntries - 1) / kBlockEntries;
   const int64_t pairs = static_cast<int64_t>(buffers.size() * (buffers.size() + 1) / 2);
   std::vector<double> sums(blocks * pairs);
   parallel_for(blocks, 1, [&](int64_t k) {
-    const int64_t at = k * kBlock;
+    const int64_t at = k * kBlockEntries;
     std::vector<const float*> blocks_of(buffers.begin(), buffers.end());
     for (const float*& x : blocks_of) x += at;
-    dot_pairs(blocks_of, std::min(kBlock, n - at), &sums[k * pairs]);
+    dot_pairs(blocks_of, std::min(kBlockEntries, n - at), &sums[k * pairs]);
   });
   for (int64_t p = 0; p < pairs; ++p) {
     double sum = 0;
@@ -103,12 +105,13 @@ void add_piece(const SketchPiece& piece, std::vector<float>& out) {
   }
 }
 
-void update(float* p, float* m, float* v, const float* g, int64_t n, const AdamWCoefficients& c) {
+void update(float* p, float* m, float* v, const float* g, int64_t n, const AdamWCoefficients& c,
+            const AdamWCoefficients::Rate& rate) {
   for (int64_t i = 0; i < n; ++i) {
     const float grad = g[i] * c.scale;
     m[i] += (grad - m[i]) * c.one_minus_b1;
     v[i] = v[i] * c.b2 + grad * grad * c.one_minus_b2;
-    p[i] = p[i] * c.keep - c.step_size * (m[i] / (std::sqrt(v[i]) / c.correction + c.eps));
+    p[i] = p[i] * rate.keep - rate.step_size * (m[i] / (std::sqrt(v[i]) / c.correction + c.eps));
   }
 }
 
@@ -134,7 +137,7 @@ class CpuBackend : public Backend {
   }
   at::Tensor make_flat(int64_t count) const override { return zeros(count); }
   ParameterSet make_set() const override { return lay_out(config_, config_.frozen ? lazy_zeros : zeros); }
-  int64_t product_block() const override { return kBlock; }
+  int64_t product_block() const override { return kBlockEntries; }
 
   void zero(ParameterSet& set) const override {
     for (at::Tensor& flat : set.flats()) {
@@ -199,8 +202,14 @@ class CpuBackend : public Backend {
       float *to = p[k].mutable_data_ptr<float>(), *one = m[k].mutable_data_ptr<float>(),
             *two = v[k].mutable_data_ptr<float>();
       const float* from = g[k].const_data_ptr<float>();
-      for_blocks(p[k].numel(),
-                 [&](int64_t at, int64_t length) { update(to + at, one + at, two + at, from + at, length, c); });
+      const int64_t split = parameters.b_begin(k);
+      for_blocks(split, [&](int64_t at, int64_t length) {
+        update(to + at, one + at, two + at, from + at, length, c, c.rate);
+      });
+      for_blocks(p[k].numel() - split, [&](int64_t i, int64_t length) {
+        const int64_t at = split + i;
+        update(to + at, one + at, two + at, from + at, length, c, c.b_rate);
+      });
     }
   }
 

@@ -41,19 +41,29 @@ uint16_t* halves(const at::Tensor& words) { return reinterpret_cast<uint16_t*>(f
 // Every tensor begins on a cache line.
 int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
 
-// Gradients of y = x W^T + b over `rows` rows, x of width `in` and y of width `out`, all rows side by side: adds dy^T x
-// to d_weight and the column sums of dy to d_bias (may be undefined), and writes dy W to dx.
-void linear_backward(Precision p, int64_t rows, int64_t in, int64_t out, const float* dy, const float* x,
-                     const at::Tensor& weight, at::Tensor& d_weight, const at::Tensor& d_bias, float* dx) {
-  multiply(p, out, in, rows, {dy, 1, out}, x, in, true, floats(d_weight), in);
-  if (d_bias.defined()) add_column_sums(dy, rows, out, floats(d_bias));
-  multiply(p, rows, in, out, {dy, out, 1}, floats(weight), in, false, dx, in);
-}
-
 // The tensors that a forward pass does not read in packed form.
-constexpr at::Tensor BlockTensors::* kBesidePacked[] = {
+constexpr at::Tensor BlockTensors::*kBesidePacked[] = {
     &BlockTensors::attn_norm_H, &BlockTensors::qkv_bias_R, &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
     &BlockTensors::out_bias_H,  &BlockTensors::mlp_norm_H, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H};
+
+}  // namespace
+
+struct Projection {
+  at::Tensor BlockTensors::*weight, BlockTensors::*bias;
+  PackedMatrix PackedBlock::*packed;
+  LoraTensors BlockTensors::*lora;
+  PackedLora PackedLoraBlock::*packed_lora;
+};
+
+namespace {
+
+using B = BlockTensors;
+using P = PackedBlock;
+using L = PackedLoraBlock;
+constexpr Projection kQkv{&B::qkv_RH, &B::qkv_bias_R, &P::qkv, &B::qkv_lora, &L::qkv},
+    kOut{&B::out_HQ, &B::out_bias_H, &P::out, &B::out_lora, &L::out},
+    kGateUp{&B::gate_up_2FH, &B::gate_up_bias_2F, &P::gate_up, &B::gate_up_lora, &L::gate_up},
+    kDown{&B::down_HF, &B::down_bias_H, &P::down, &B::down_lora, &L::down};
 
 }  // namespace
 
@@ -61,11 +71,15 @@ void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision) {
   to.pack(floats(weight), weight.size(0), weight.size(1), precision);
 }
 
-void pack(PackedBlock& to, const BlockTensors& from, Precision precision) {
-  pack(to.qkv, from.qkv_RH, precision);
-  pack(to.out, from.out_HQ, precision);
-  pack(to.gate_up, from.gate_up_2FH, precision);
-  pack(to.down, from.down_HF, precision);
+void pack(PackedBlock& to, const BlockTensors& from, Precision precision, bool int8) {
+  const auto one = [&](PackedMatrix& matrix, const at::Tensor& weight) {
+    if (!int8) return pack(matrix, weight, precision);
+    matrix.quantize(floats(weight), weight.size(0), weight.size(1), precision);
+  };
+  one(to.qkv, from.qkv_RH);
+  one(to.out, from.out_HQ);
+  one(to.gate_up, from.gate_up_2FH);
+  one(to.down, from.down_HF);
 }
 
 BlockTensors beside_packed(const BlockTensors& from) {
@@ -77,7 +91,7 @@ BlockTensors beside_packed(const BlockTensors& from) {
 }
 
 void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) {
-  for_tensors(c, rows, [&](at::Tensor BlockActivations::* tensor, const std::vector<int64_t>& shape) {
+  for_tensors(c, rows, [&](at::Tensor BlockActivations::*tensor, const std::vector<int64_t>& shape) {
     this->*tensor = at::from_blob(memory, shape);
     memory += floats_of(shape);
   });
@@ -129,15 +143,18 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
 
   rms_norm_operands(input, n, h, floats(weights.attn_norm_H), eps, p, normed, floats(kept.attn_rstd_N));
   packed.qkv.multiply_operands(normed, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
+  add_lora(lora, &PackedLoraBlock::qkv, normed, 0, qkv, q + 2 * k);
   rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   const at::Tensor o_NQ = parallel ? parallel->query(kept.o_NQ) : kept.o_NQ;
   const at::Tensor attended_NH = project_rows(packed.out, o_NQ, weights.out_bias_H);
+  add_lora(lora, &PackedLoraBlock::out, o, q, floats(attended_NH), h);
 
   add_rms_norm_operands(input, floats(attended_NH), n, h, floats(weights.mlp_norm_H), eps, p, middle, normed,
                         floats(kept.mlp_rstd_N));
   packed.gate_up.multiply_operands(normed, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
+  add_lora(lora, &PackedLoraBlock::gate_up, normed, 0, gate_up, 2 * f);
   float* act = floats(work.act_NF);
   at::Tensor down_NH;
   if (parallel) {
@@ -148,6 +165,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     down_NH = project(packed.down, weights.down_bias_H, [&](const float* bias, float* y, int64_t ldy) {
       packed.down.multiply_operands(act, n, bias, y, ldy);
     });
+    add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
   }
   add(middle, floats(down_NH), n * h, floats(output_NH));
   if (work.gate_up_N2F.defined() && kept.read_again) narrow(gate_up, n * 2 * f, halves(kept.gate_up_N2F));
@@ -181,6 +199,29 @@ void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWo
   swiglu(floats(work.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
 }
 
+// Gradients of y = x W^T + b (and the adapter's part) over `rows` rows, all side by side: adds dy^T x to that of W and
+// the column sums of dy to that of b, where there are such, and writes dy W to dx.
+void Block::linear_backward(const Projection& of, int64_t rows, const float* dy, const float* x,
+                            BlockTensors& gradients, Buffer& buffer, float* dx) const {
+  const Precision p = config.precision();
+  const at::Tensor& weight = weights.*of.weight;
+  const int64_t out = weight.size(0), in = weight.size(1);
+  if (const at::Tensor& d = gradients.*of.weight; d.defined()) {
+    multiply(p, out, in, rows, {dy, 1, out}, x, in, true, floats(d), in);
+  }
+  if (const at::Tensor& d = gradients.*of.bias; d.defined()) add_column_sums(dy, rows, out, floats(d));
+  const float* w = floats(weight);
+  if (packed != nullptr) {
+    buffer.reserve(out * in);
+    (packed->*of.packed).unpack(0, out, buffer.data());
+    w = buffer.data();
+  }
+  multiply(p, rows, in, out, {dy, out, 1}, w, in, false, dx, in);
+  if (adapter == nullptr) return;
+  lora_backward(config, lora[0].packed->*of.packed_lora, adapter->*of.lora, rows, in, out, dy, x, gradients.*of.lora,
+                dx);
+}
+
 void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
                      BlockTensors& gradients) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
@@ -189,17 +230,14 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   float *d = floats(d_NH), *d_normed = floats(work.d_normed_NH);
 
   // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
-  linear_backward(p, n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
-                  floats(work.d_act_NF));
+  linear_backward(kDown, n, d, floats(work.act_NF), gradients, work.weight, floats(work.d_act_NF));
   swiglu_backward(floats(work.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
-  linear_backward(p, n, h, 2 * f, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), weights.gate_up_2FH,
-                  gradients.gate_up_2FH, gradients.gate_up_bias_2F, d_normed);
+  linear_backward(kGateUp, n, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), gradients, work.weight, d_normed);
   rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,
                     floats(gradients.mlp_norm_H));
 
   // Attention: middle = input + out(attend(rope(norm(qkv(norm(input)))))).
-  linear_backward(p, n, q, h, d, floats(kept.o_NQ), weights.out_HQ, gradients.out_HQ, gradients.out_bias_H,
-                  floats(work.d_o_NQ));
+  linear_backward(kOut, n, d, floats(kept.o_NQ), gradients, work.weight, floats(work.d_o_NQ));
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
   AttentionBackward attention{};
   attention.precision = p;
@@ -219,8 +257,7 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   attend_backward(attention_shape(), attention, work.attention);
   rotate_heads_backward(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
                         floats(gradients.q_norm_D), floats(gradients.k_norm_D));
-  linear_backward(p, n, h, q + 2 * k, floats(work.d_qkv_NR), floats(work.attn_normed_NH), weights.qkv_RH,
-                  gradients.qkv_RH, gradients.qkv_bias_R, d_normed);
+  linear_backward(kQkv, n, floats(work.d_qkv_NR), floats(work.attn_normed_NH), gradients, work.weight, d_normed);
   rms_norm_backward(floats(kept.input_NH), floats(kept.attn_rstd_N), floats(weights.attn_norm_H), d_normed, n, h, d,
                     floats(gradients.attn_norm_H));
 }

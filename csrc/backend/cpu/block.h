@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cpu/lora.h"
 #include "backend/peers.h"
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
@@ -20,7 +21,7 @@ struct PackedBlock {
   PackedMatrix qkv, out, gate_up, down;
 };
 void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision);
-void pack(PackedBlock& to, const BlockTensors& from, Precision precision);
+void pack(PackedBlock& to, const BlockTensors& from, Precision precision, bool int8 = false);
 // Copies of the tensors that a forward pass does not read in packed form.
 BlockTensors beside_packed(const BlockTensors& from);
 
@@ -48,7 +49,11 @@ struct BackwardWorkspace {
   at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF, gate_up_N2F;
   at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F;
   std::vector<float> attention;
+  Buffer weight;  // a packed matrix in rows again
 };
+
+// A projection of a block, as its parts are called in each set.
+struct Projection;
 
 struct Block {
   const ModelConfig& config;
@@ -57,6 +62,11 @@ struct Block {
   // Of a part of a block, whose configuration and weights those above are: forward() puts what the parts compute
   // together. Null for a whole block.
   const TensorParallel* parallel = nullptr;
+  // The rows that pass through adapters.
+  std::span<const LoraRows> lora{};
+  // For backward(), of a network with an adapter: its tensors, and the base's matrices where `weights` has let them go.
+  const BlockTensors* adapter = nullptr;
+  const PackedBlock* packed = nullptr;
 
   // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills
   // the rest of `kept`.
@@ -66,12 +76,14 @@ struct Block {
   // Fills the first part of `work` from what the forward pass kept: comes before backward().
   void recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const;
   // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to
-  // `gradients`.
+  // `gradients`, which has the weights' tensors or the adapter's.
   void backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
                 BlockTensors& gradients) const;
 
  private:
   HeadLayout head_layout() const;
+  void linear_backward(const Projection& of, int64_t rows, const float* dy, const float* x, BlockTensors& gradients,
+                       Buffer& weight, float* dx) const;
   AttentionShape attention_shape() const { return {config.num_heads, config.num_kv_heads, config.head_dim}; }
 };
 

@@ -63,7 +63,7 @@ void PackedWeights::freeze(size_t blocks, bool all) {
   blocks_.resize(parameters_.blocks.size());
   for (; frozen_blocks_ < blocks; ++frozen_blocks_) {
     const BlockTensors& from = parameters_.blocks[frozen_blocks_];
-    pack(blocks_[frozen_blocks_], from, precision_);
+    pack(blocks_[frozen_blocks_], from, precision_, int8_);
     for (const at::Tensor* matrix : {&from.qkv_RH, &from.out_HQ, &from.gate_up_2FH, &from.down_HF}) let_go(*matrix);
   }
   if (!all) return;
@@ -117,16 +117,49 @@ const at::Tensor& PackedWeights::head_weight() const {
   return root.score_1H.defined() ? root.score_1H : root.head_VH;
 }
 
+namespace {
+
+at::Tensor copy(const at::Tensor& t) { return t.defined() ? t.clone() : t; }
+
+}  // namespace
+
+void CpuBase::prepare() {
+  if (parameters.always_here() || beside_packed != nullptr) return;
+  const RootTensors& root = parameters.root;
+  parameters.enter(kRoot);
+  auto beside = std::make_unique<ParameterSet>();
+  if (!root.head_VH.is_same(root.embed_VH)) beside->root.embed_VH = copy(root.embed_VH);  // else the head's is read
+  beside->root.final_norm_H = copy(root.final_norm_H);
+  beside->root.score_bias_1 = copy(root.score_bias_1);
+  packed.head();
+  parameters.let_go();  // embedding and head are the largest storage: not held beside the blocks' copies
+  packed.keep_blocks([&](size_t i) { beside->blocks.push_back(gyre::beside_packed(parameters.blocks[i])); });
+  beside_packed = std::move(beside);
+}
+
+void CpuBase::release() {
+  packed.release_blocks();
+  beside_packed.reset();
+}
+
 CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters)
     : config_(config),
-      parameters_(parameters),
-      packed_(parameters, config.precision()),
-      rope_(inverse_frequencies(config)) {}
+      base_(std::make_shared<CpuBase>(config, parameters)),
+      parameters_(base_->parameters),
+      packed_(base_->packed) {}
+
+CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& adapter, std::shared_ptr<CpuBase> base)
+    : config_(config),
+      base_(std::move(base)),
+      parameters_(base_->parameters),
+      packed_(base_->packed),
+      adapter_(std::make_unique<CpuAdapter>(config, adapter)) {}
 
 void CpuNetwork::touch() {
-  packed_.touch();
   forget_training();
-  beside_packed_.reset();
+  if (adapter_) return adapter_->touch();
+  packed_.touch();
+  base_->beside_packed.reset();
 }
 
 void CpuNetwork::forget_training() {
@@ -134,37 +167,30 @@ void CpuNetwork::forget_training() {
   logits_ = Buffer();
 }
 
-void CpuNetwork::release() {
-  packed_.release_blocks();
-  beside_packed_.reset();
-}
-
-namespace {
-
-at::Tensor copy(const at::Tensor& t) { return t.defined() ? t.clone() : t; }
-
-}  // namespace
+void CpuNetwork::release() { base_->release(); }
 
 void CpuNetwork::prepare() {
-  if (parameters_.always_here() || beside_packed_ != nullptr) return;
-  forget_training();
-  const RootTensors& root = parameters_.root;
-  parameters_.enter(kRoot);
-  auto beside = std::make_unique<ParameterSet>();
-  if (!root.head_VH.is_same(root.embed_VH)) beside->root.embed_VH = copy(root.embed_VH);  // else the head's is read
-  beside->root.final_norm_H = copy(root.final_norm_H);
-  beside->root.score_bias_1 = copy(root.score_bias_1);
-  packed_.head();
-  parameters_.let_go();  // embedding and head are the largest storage: not held beside the blocks' copies
-  packed_.keep_blocks([&](size_t i) { beside->blocks.push_back(beside_packed(parameters_.blocks[i])); });
-  beside_packed_ = std::move(beside);
+  if (!parameters_.always_here()) forget_training();
+  base_->prepare();
+  if (adapter_) adapter_->prepare();
 }
 
-// What the head needs besides packed columns.
-const RootTensors& CpuNetwork::head_root() {
-  if (beside_packed_) return beside_packed_->root;
-  parameters_.enter(kRoot);
-  return parameters_.root;
+void CpuNetwork::enter(int64_t unit) const {
+  parameters_.enter(unit);
+  if (adapter_) adapter_->parameters().enter(unit);
+}
+
+void CpuNetwork::leave(int64_t unit) const {
+  parameters_.leave(unit);
+  if (adapter_) adapter_->parameters().leave(unit);
+}
+
+std::vector<LoraRows> CpuNetwork::lora_rows(const Pass& pass, size_t block) {
+  std::vector<LoraRows> all;
+  for (const AdapterRows& rows : pass.adapters) {
+    all.push_back({&dynamic_cast<CpuAdapter&>(*rows.adapter).block(block), rows.first, rows.count});
+  }
+  return all;
 }
 
 // Makes the tensors that a training pass keeps.
@@ -187,13 +213,7 @@ void CpuNetwork::place(CpuActivations& keep) {
   keep.last_NH = at::empty({rows, h}, at::kFloat);
 }
 
-// `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
-at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, CpuPages& kv,
-                           bool share_pages, CpuActivations* keep) {
-  weights.enter(kRoot);
-  const bool keep_all = keep && !keep->recompute;
-  if (keep) place(*keep);
-  at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
+void CpuNetwork::embed(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, at::Tensor& x_NH) {
   const auto count = static_cast<int64_t>(ids.size());
   const PackedMatrix* embedding = weights.root.embed_VH.defined() ? packed_.embedding() : &packed_.head();
   if (embedding != nullptr) {
@@ -202,7 +222,25 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     gather_rows(floats(weights.root.embed_VH), config_.hidden_size, ids.data(), count, config_.precision(),
                 floats(x_NH));
   }
-  rope_.reserve(pass.end);
+  for (const AdapterRows& rows : pass.adapters) {
+    const PackedLoraRoot& root = dynamic_cast<CpuAdapter&>(*rows.adapter).root();
+    if (root.embed.empty()) continue;
+    std::vector<float> u(static_cast<size_t>(rows.count * root.embed.rank));
+    root.embed_tokens(ids.data() + rows.first, rows.count, u.data());
+    root.embed.expand(u.data(), rows.count, floats(x_NH) + rows.first * config_.hidden_size, config_.hidden_size);
+  }
+}
+
+// `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
+at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, CpuPages& kv,
+                           bool share_pages, CpuActivations* keep) {
+  const bool training = share_pages;
+  if (training) enter(kRoot);
+  const bool keep_all = keep && !keep->recompute;
+  if (keep) place(*keep);
+  at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
+  embed(weights, ids, pass, x_NH);
+  base_->rope.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
   Buffer memory;
   BlockActivations scratch;
@@ -217,10 +255,11 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     BlockActivations& kept = keep_all ? keep->blocks[i] : scratch;
     kept.input_NH = x_NH;
     if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
-    weights.enter(static_cast<int64_t>(i));
-    const Block block{config_, weights.blocks[i], rope_};
+    if (training) enter(static_cast<int64_t>(i));
+    const std::vector<LoraRows> lora = lora_rows(pass, i);
+    const Block block{.config = config_, .weights = weights.blocks[i], .rope = base_->rope, .lora = lora};
     block.forward(packed_.block(i), pass, kv.layer(layer), kept, work, x_NH);
-    weights.leave(static_cast<int64_t>(i));
+    if (training) leave(static_cast<int64_t>(i));
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(weights.root.final_norm_H),
@@ -231,14 +270,16 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
 
 at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
   forget_training();
-  require_gathered(parameters_, beside_packed_ != nullptr);
+  require_gathered(parameters_, base_->beside_packed != nullptr);
+  for (const AdapterRows& rows : pass.adapters) dynamic_cast<const CpuAdapter&>(*rows.adapter).require_here();
   packed_.keep_blocks();
-  return run(beside_packed_ ? *beside_packed_ : parameters_, ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);
+  return run(base_->sampled(), ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);
 }
 
 at::Tensor CpuNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                std::unique_ptr<Activations>* keep) {
   CpuPages kv(config_, 1, pass.num_pages);
+  if (adapter_) pass.adapters = {{adapter_.get(), 0, pass.rows}};
   if (keep == nullptr) return run(parameters_, ids, pass, kv, true, nullptr);
   auto kept = std::make_unique<CpuActivations>();
   kept->pass = std::move(pass);
@@ -253,7 +294,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   const auto& kept = dynamic_cast<const CpuActivations&>(activations);
   const int64_t rows = kept.pass.rows, h = config_.hidden_size;
   std::vector<at::Tensor> d_NH;
-  parameters_.enter(kRoot);
+  enter(kRoot);
   for (const auto& [d_hidden_NH, gradients] : all) {
     gradients->enter(kRoot);
     d_NH.push_back(at::zeros_like(d_hidden_NH));
@@ -268,8 +309,14 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   at::Tensor unused_NH;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
     const auto at = static_cast<size_t>(i);
-    parameters_.enter(i);
-    const Block block{config_, parameters_.blocks[at], rope_};
+    enter(i);
+    const std::vector<LoraRows> lora = lora_rows(kept.pass, at);
+    const Block block{.config = config_,
+                      .weights = parameters_.blocks[at],
+                      .rope = base_->rope,
+                      .lora = lora,
+                      .adapter = adapter_ ? &adapter_->parameters().blocks[at] : nullptr,
+                      .packed = packed_.frozen() ? &packed_.block(at) : nullptr};
     const BlockActivations* activations = &kept.blocks[at];
     if (!activations->qkv_NR.defined()) {
       if (!again) {
@@ -289,18 +336,40 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
       block.backward(*activations, kept.pass, work, d_NH[g], all[g].gradients->blocks[at]);
       all[g].gradients->leave(i);
     }
-    parameters_.leave(i);
+    leave(i);
   }
   for (size_t g = 0; g < all.size(); ++g) {
-    scatter_add_rows(floats(d_NH[g]), h, kept.ids.data(), rows, floats(all[g].gradients->root.embed_VH));
+    const at::Tensor& embed_VH = all[g].gradients->root.embed_VH;
+    if (embed_VH.defined()) scatter_add_rows(floats(d_NH[g]), h, kept.ids.data(), rows, floats(embed_VH));
+    if (adapter_) {
+      embed_lora_backward(config_, adapter_->root(), adapter_->parameters().root.embed_lora, kept.ids, floats(d_NH[g]),
+                          all[g].gradients->root.embed_lora);
+    }
     all[g].gradients->leave(kRoot);
   }
 }
 
-void CpuNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  const float* bias = floats(head_root().score_bias_1);
-  packed_.head().multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0), bias, floats(logits_RV),
-                          logits_RV.stride(0));
+const RootTensors& CpuNetwork::value_root() {
+  if (base_->beside_packed && !adapter_) return base_->beside_packed->root;
+  enter(kRoot);
+  return adapter_ ? adapter_->parameters().root : parameters_.root;
+}
+
+void CpuNetwork::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) {
+  const bool value = config_.head == GYRE_HEAD_VALUE;
+  PackedMatrix own;  // an adapter's
+  if (value && adapter_) pack(own, value_root().score_1H, Precision::kFloat32);
+  if (!base_->beside_packed) enter(kRoot);
+  const PackedMatrix& head = own.empty() ? packed_.head() : own;
+  head.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0),
+                value ? floats(value_root().score_bias_1) : nullptr, floats(logits_RV), logits_RV.stride(0));
+  for (const AdapterRows& rows : adapters) {
+    const PackedLora& lora = dynamic_cast<CpuAdapter&>(*rows.adapter).root().head;
+    if (lora.empty()) continue;
+    std::vector<float> u(static_cast<size_t>(rows.count * lora.width()));
+    lora.reduce(floats(hidden_RH) + rows.first * hidden_RH.stride(0), hidden_RH.stride(0), rows.count, u.data());
+    lora.expand(u.data(), rows.count, floats(logits_RV) + rows.first * logits_RV.stride(0), logits_RV.stride(0));
+  }
 }
 
 }  // namespace gyre

@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/block.h"
+#include "backend/cpu/lora.h"
 #include "kernels/buffer.h"
 
 namespace gyre {
@@ -33,8 +34,9 @@ class CpuPages : public KvPages {
 // time and keeps them; a training pass has enough rows to pack one block after the other into the same memory.
 class PackedWeights {
  public:
-  // The parameters must outlive this object.
-  PackedWeights(const ParameterSet& parameters, Precision precision) : parameters_(parameters), precision_(precision) {}
+  // The parameters must outlive this object. int8: freeze() quantises the blocks.
+  PackedWeights(const ParameterSet& parameters, Precision precision, bool int8)
+      : parameters_(parameters), precision_(precision), int8_(int8) {}
 
   // The parameters changed.
   void touch() { ++version_; }
@@ -44,6 +46,7 @@ class PackedWeights {
   void release_blocks();
   // Packs blocks up to `blocks` and the embedding for good and lets the pages of their parameters go.
   void freeze(size_t blocks, bool all);
+  bool frozen() const { return frozen_; }
   // The embedding's copy, null while its parameters are there.
   const PackedMatrix* embedding() const;
   // Valid until the next call when the blocks are not kept.
@@ -63,6 +66,7 @@ class PackedWeights {
 
   const ParameterSet& parameters_;
   const Precision precision_;
+  const bool int8_;
   uint64_t version_ = 1, blocks_version_ = 0, head_version_ = 0;
   std::vector<PackedBlock> blocks_;
   PackedBlock one_;
@@ -79,19 +83,42 @@ struct CpuActivations : Activations {
       rstd_N;  // output of the last block; the final norm's statistics
 };
 
+// What networks on the same parameters share: a base, and those with an adapter beside it.
+struct CpuBase {
+  CpuBase(const ModelConfig& config, const ParameterSet& of)
+      : parameters(of), packed(of, config.precision(), config.int8), rope(inverse_frequencies(config)) {}
+  // Copies for inference of parameters that are not here all the time. All ranks call it together.
+  void prepare();
+  void release();
+  // As inference reads them.
+  const ParameterSet& sampled() const { return beside_packed ? *beside_packed : parameters; }
+
+  const ParameterSet& parameters;
+  PackedWeights packed;
+  // Of parameters that are not here all the time: what inference needs of them besides packed matrices.
+  std::unique_ptr<ParameterSet> beside_packed;
+  RopeTable rope;
+};
+
 class CpuNetwork : public Network {
  public:
   CpuNetwork(const ModelConfig& config, const ParameterSet& parameters);
+  // With an adapter, whose parameters are given.
+  CpuNetwork(const ModelConfig& config, const ParameterSet& adapter, std::shared_ptr<CpuBase> base);
 
   void touch() override;
   void release() override;
   void prepare() override;
+  std::unique_ptr<Network> adapted(const ModelConfig& config, const ParameterSet& parameters) override {
+    return std::make_unique<CpuNetwork>(config, parameters, base_);
+  }
+  Adapter* adapter() override { return adapter_.get(); }
   void freeze(ParameterSet&, size_t blocks, bool all) override { packed_.freeze(blocks, all); }
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
   at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                      std::unique_ptr<Activations>* keep) override;
   void backward(const std::vector<HiddenGradient>& all, const Activations& kept) override;
-  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+  void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
                bool want_entropy) override;
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
@@ -103,7 +130,15 @@ class CpuNetwork : public Network {
   void place(CpuActivations& keep);
   at::Tensor run(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, CpuPages& kv,
                  bool share_pages, CpuActivations* keep);
-  const RootTensors& head_root();
+  // What a block has of the adapters of a pass.
+  static std::vector<LoraRows> lora_rows(const Pass& pass, size_t block);
+  // The rows of tokens as the first block takes them.
+  void embed(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, at::Tensor& x_NH);
+  // Of the value head: the adapter's where there is one.
+  const RootTensors& value_root();
+  // Around the use of a unit: of the base, and of the adapter where there is one.
+  void enter(int64_t unit) const;
+  void leave(int64_t unit) const;
   void logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits);
   // Lets go of the memory of the last training pass.
   void forget_training();
@@ -111,11 +146,10 @@ class CpuNetwork : public Network {
                       const float* kept, const ScoreGradient& gradient);
 
   const ModelConfig& config_;
-  const ParameterSet& parameters_;
-  PackedWeights packed_;
-  // Of parameters that are not here all the time: what inference needs of them besides packed matrices.
-  std::unique_ptr<ParameterSet> beside_packed_;
-  RopeTable rope_;
+  const std::shared_ptr<CpuBase> base_;
+  const ParameterSet& parameters_;  // the base's, as these
+  PackedWeights& packed_;
+  const std::unique_ptr<CpuAdapter> adapter_;
   // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
   std::shared_ptr<Buffer> activations_;
   Buffer logits_;  // of the targets that were last trained on, for as long
@@ -132,7 +166,7 @@ class CpuPart : public Inference {
   void release() override;
   void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
-  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+  void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
 
  private:
   struct PartBlock {

@@ -1,10 +1,9 @@
-#include "backend/cpu/network.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <utility>
 
+#include "backend/cpu/network.h"
 #include "kernels/rowwise.h"
 
 namespace gyre {
@@ -75,7 +74,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   return hidden_NH;
 }
 
-void CpuPart::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+void CpuPart::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows>, at::Tensor& logits_RV) {
   at::Tensor own_RV = at::empty({hidden_RH.size(0), head_.out()}, at::kFloat);
   head_.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0), nullptr, floats(own_RV), head_.out());
   if (const at::Tensor all = parallel_.logits(own_RV); all.defined()) logits_RV.copy_(all);

@@ -50,7 +50,7 @@ void for_chunks(size_t targets, int64_t most, Body&& body) {
 
 // Calls body(first column, columns) for the blocks of a row of logits.
 template <typename Body>
-void for_blocks(int64_t vocab, Body&& body) {
+void for_vocab_blocks(int64_t vocab, Body&& body) {
   for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) body(first, std::min(kSoftmaxBlock, vocab - first));
 }
 
@@ -95,7 +95,57 @@ void CpuNetwork::logits_block(const at::Tensor& rows_RH, int64_t first, int64_t 
   const auto head = packed_.head_columns(first, columns);
   head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0),
                                nullptr, logits, kSoftmaxBlock);
+  if (!adapter_ || adapter_->root().head.empty()) return;
+  const PackedLora& lora = adapter_->root().head;
+  const int64_t rows = rows_RH.size(0);
+  std::vector<float> u(static_cast<size_t>(rows * lora.rank));
+  lora.reduce(rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, u.data());
+  add_panels(lora.parts[0].b.panels().from(first), columns, u.data(), lora.rank, rows, logits, kSoftmaxBlock);
 }
+
+namespace {
+
+// The gradients of an adapter beside the head, from one block of the logits' after another.
+class LoraHead {
+ public:
+  LoraHead(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, const at::Tensor& rows_RH,
+           LoraTensors& gradients)
+      : precision_(config.precision()), packed_(packed), weights_(weights), rows_RH_(rows_RH), gradients_(gradients) {
+    if (packed_.empty()) return;
+    u_.resize(static_cast<size_t>(rows_RH.size(0) * packed_.rank));
+    du_.resize(u_.size());
+    packed_.reduce(rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0), u_.data());
+  }
+
+  void add(const float* d_logits, int64_t first, int64_t columns) {
+    if (packed_.empty()) return;
+    const int64_t rows = rows_RH_.size(0), rank = packed_.rank;
+    multiply(precision_, columns, rank, rows, {d_logits, 1, kSoftmaxBlock}, u_.data(), rank, true,
+             floats(gradients_.b_OR) + first * rank, rank);
+    multiply(precision_, rows, rank, columns, {d_logits, kSoftmaxBlock, 1}, floats(weights_.b_OR) + first * rank, rank,
+             first > 0, du_.data(), rank);
+  }
+
+  // After the last block.
+  void finish(float* dx) {
+    if (packed_.empty()) return;
+    const int64_t rows = rows_RH_.size(0), rank = packed_.rank, width = rows_RH_.size(1);
+    for (float& d : du_) d *= packed_.scale;
+    multiply(precision_, rank, width, rows, {du_.data(), 1, rank}, rows_RH_.const_data_ptr<float>(), width, true,
+             floats(gradients_.a_SI), width);
+    multiply(precision_, rows, width, rank, {du_.data(), rank, 1}, floats(weights_.a_SI), width, true, dx, width);
+  }
+
+ private:
+  Precision precision_;
+  const PackedLora& packed_;
+  const LoraTensors& weights_;
+  const at::Tensor& rows_RH_;
+  LoraTensors& gradients_;
+  std::vector<float> u_, du_;
+};
+
+}  // namespace
 
 // Adds one gradient of a chunk, whose logits are kept block after block.
 void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse,
@@ -105,10 +155,16 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
   block.reserve(rows * kSoftmaxBlock);
   at::Tensor d_rows_RH = at::empty_like(rows_RH);
   const float *x = rows_RH.const_data_ptr<float>(), *head = parameters_.root.head_VH.const_data_ptr<float>();
+  const at::Tensor& d_head_VH = gradient.gradients->root.head_VH;
+  thread_local Buffer unpacked;
+  if (packed_.frozen()) unpacked.reserve(kSoftmaxBlock * width);
   float *d_logits = block.data(), *dx = d_rows_RH.mutable_data_ptr<float>(),
-        *d_head = gradient.gradients->root.head_VH.mutable_data_ptr<float>(),
         *d_hidden = gradient.d_hidden_NH.mutable_data_ptr<float>();
-  for_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
+  static const PackedLora kNone;
+  LoraHead lora(config_, adapter_ ? adapter_->root().head : kNone,
+                (adapter_ ? adapter_->parameters() : parameters_).root.head_lora, rows_RH,
+                gradient.gradients->root.head_lora);
+  for_vocab_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
     parallel_for(rows, kGrain, [&](int64_t r) {
       const auto i = static_cast<size_t>(r);
       float* row = d_logits + r * kSoftmaxBlock;
@@ -122,12 +178,21 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
       const int64_t token = targets[i].token - first;
       if (token >= 0 && token < columns) row[token] += weight * inverse;
     });
-    multiply(config_.precision(), columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true,
-             d_head + first * width, width);
-    multiply(config_.precision(), rows, width, columns, {d_logits, kSoftmaxBlock, 1}, head + first * width, width,
-             first > 0, dx, width);
+    if (d_head_VH.defined()) {
+      multiply(config_.precision(), columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true,
+               floats(d_head_VH) + first * width, width);
+    }
+    const float* weight = head + first * width;
+    if (packed_.frozen()) {
+      packed_.head().unpack(first, columns, unpacked.data());
+      weight = unpacked.data();
+    }
+    multiply(config_.precision(), rows, width, columns, {d_logits, kSoftmaxBlock, 1}, weight, width, first > 0, dx,
+             width);
+    lora.add(d_logits, first, columns);
     kept += rows * kSoftmaxBlock;
   });
+  lora.finish(dx);
   for (size_t i = 0; i < targets.size(); ++i) {
     float* to = d_hidden + targets[i].row * width;
     for (int64_t h = 0; h < width; ++h) to[h] += dx[static_cast<int64_t>(i) * width + h];
@@ -138,12 +203,12 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
                          bool want_entropy) {
   thread_local Buffer block;
   Scores out;
-  parameters_.enter(kRoot);
+  enter(kRoot);
   for_chunks(targets.size(), kChunk, [&](size_t begin, size_t count) {
     const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
     ChunkScores chunk(targets.subspan(begin, count), inverse, want_entropy);
     block.reserve(rows_RH.size(0) * kSoftmaxBlock);
-    for_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
+    for_vocab_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
       logits_block(rows_RH, first, columns, block.data());
       chunk.add(block.data(), first, columns);
     });
@@ -155,7 +220,7 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
 void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
                                 const Objective& objective) {
   const int64_t vocab = config_.vocab_size;
-  parameters_.enter(kRoot);
+  enter(kRoot);
   for_chunks(targets.size(), kept_chunk(vocab), [&](size_t begin, size_t count) {
     const std::span<const Target> here = targets.subspan(begin, count);
     const at::Tensor rows_RH = gather(hidden_NH, here);
@@ -163,7 +228,7 @@ void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Tar
     const int64_t block = rows_RH.size(0) * kSoftmaxBlock;
     logits_.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
     float* kept = logits_.data();
-    for_blocks(vocab, [&](int64_t first, int64_t columns) {
+    for_vocab_blocks(vocab, [&](int64_t first, int64_t columns) {
       logits_block(rows_RH, first, columns, kept);
       chunk.add(kept, first, columns);
       kept += block;
@@ -181,9 +246,8 @@ at::Tensor CpuNetwork::value_backward(const at::Tensor& hidden_NH, std::span<con
                                       std::span<const double> d_values, ParameterSet& gradients) {
   const int64_t width = hidden_NH.size(1);
   const float* hidden = hidden_NH.const_data_ptr<float>();
-  parameters_.enter(kRoot);
   gradients.enter(kRoot);
-  const float* head = parameters_.root.score_1H.const_data_ptr<float>();
+  const float* head = value_root().score_1H.const_data_ptr<float>();
   at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
   float* d_hidden = d_hidden_NH.mutable_data_ptr<float>();
   std::vector<double> d_head(width);

@@ -10,11 +10,13 @@ namespace gyre {
 // Log-ratios of policies are clamped to ± this, as in verl, in losses and in statistics.
 inline constexpr double kLogRatioLimit = 20.0;
 
-// What a loss may look at: one token of the batch. A loss that needs more, such as the mean log-ratio of its episode,
-// adds a field here and a token-aligned column to gyre_policy_inputs, which the caller computes over the whole batch.
+// What a loss may look at: one token of the batch.
 struct LossToken {
-  double logprob;  // of the policy that is trained: what the loss is differentiated with respect to
-  double old_logprob, advantage;  // 0 where the loss does not compare
+  double logprob;         // x: of the policy that is trained, what the loss is differentiated with respect to
+  double old_logprob;     // p: of the proximal policy
+  double behaviour;       // b: of the policy that drew the token
+  double advantage;       // A. This and the two before are 0 where the loss does not compare
+  double over_batch = 0;  // gyre_loss::over_batch: what the caller computes of the whole mini-batch
 };
 
 struct TokenLoss {
@@ -28,6 +30,17 @@ struct PolicyLoss : gyre_loss {
   // checked on its own.
   TokenLoss (*token)(const LossToken& token, const double* constants);
 };
+
+// e^clamp(logprob - old_logprob, ±20), and whether the clamp acted.
+struct Ratio {
+  double value;
+  bool clamped;
+};
+Ratio ratio_to_old(const LossToken& token);
+
+// PPO's surrogate of a ratio: max(-A·ratio, -A·clamp(ratio, 1 - clip_low, 1 + clip_high)), and for A < 0 at most
+// -A·clip_dual; 0 switches the dual clip off. A clip acts where it is strictly larger.
+TokenLoss clipped_surrogate(double advantage, Ratio ratio, double clip_low, double clip_high, double clip_dual);
 
 // The table. Throws std::invalid_argument for an index that it does not have.
 const PolicyLoss& policy_loss(int32_t index);

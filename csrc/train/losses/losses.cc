@@ -6,11 +6,13 @@
 
 namespace gyre {
 
-extern const PolicyLoss kPpo, kNll;
+extern const PolicyLoss kPpo, kNll, kDecoupledPpo, kGspo, kCispo, kSapo, kDppo, kClipCov, kKlCov, kImportanceSampling,
+    kDro;
 
 namespace {
 
-constexpr const PolicyLoss* kLosses[] = {&kPpo, &kNll};
+constexpr const PolicyLoss* kLosses[] = {&kPpo,     &kNll,   &kDecoupledPpo,       &kGspo, &kCispo, &kSapo, &kDppo,
+                                         &kClipCov, &kKlCov, &kImportanceSampling, &kDro};
 constexpr auto kCount = static_cast<int32_t>(std::size(kLosses));
 
 }  // namespace

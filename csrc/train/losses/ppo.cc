@@ -1,37 +1,49 @@
-// PPO's clipped surrogate. With d = clamp(logprob - old, ±20), ratio = e^d and advantage A:
-//   max(-A·ratio, -A·clamp(ratio, 1 - clip_low, 1 + clip_high)), and for A < 0 at most -A·clip_dual
-// (Schulman et al. 2017; asymmetric clip: DAPO, Yu et al. 2025; dual clip: Ye et al. 2020).
+// PPO's clipped surrogate of the ratio to the proximal policy (Schulman et al. 2017; asymmetric clip: DAPO, Yu et al.
+// 2025; dual clip: Ye et al. 2020). decoupled_ppo is the same with every token weighed by proximal over behaviour
+// policy (Fu et al. 2025, arXiv 2505.24298).
 #include <algorithm>
 #include <cmath>
 
 #include "train/losses/loss.h"
 
 namespace gyre {
-namespace {
 
-TokenLoss ppo(const LossToken& t, const double* constants) {
-  const double low = 1 - constants[0], high = 1 + constants[1], dual = constants[2];
+Ratio ratio_to_old(const LossToken& t) {
   const double log_ratio = t.logprob - t.old_logprob;
-  const double ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
-  const double plain = -t.advantage * ratio;
-  const double clipped = -t.advantage * std::clamp(ratio, low, high);
+  return {std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit)), std::abs(log_ratio) > kLogRatioLimit};
+}
 
-  TokenLoss out{.value = plain, .derivative = std::abs(log_ratio) <= kLogRatioLimit ? plain : 0};
+TokenLoss clipped_surrogate(double advantage, Ratio ratio, double clip_low, double clip_high, double clip_dual) {
+  const double plain = -advantage * ratio.value;
+  const double clipped = -advantage * std::clamp(ratio.value, 1 - clip_low, 1 + clip_high);
+
+  TokenLoss out{.value = plain, .derivative = ratio.clamped ? 0 : plain};
   if (clipped > plain) {  // only possible outside the clip range, where the clipped branch is flat
     out = {.value = clipped, .derivative = 0, .clipped = true};
   }
-  if (dual > 0 && t.advantage < 0 && out.value > -t.advantage * dual) {
-    out.value = -t.advantage * dual;
+  if (clip_dual > 0 && advantage < 0 && out.value > -advantage * clip_dual) {
+    out.value = -advantage * clip_dual;
     out.derivative = 0;
     out.clipped_lower = true;
   }
   return out;
 }
 
+namespace {
+
+TokenLoss ppo(const LossToken& t, const double* constants) {
+  return clipped_surrogate(t.advantage, ratio_to_old(t), constants[0], constants[1], constants[2]);
+}
+
 }  // namespace
 
 extern const PolicyLoss kPpo{
     {.name = "ppo",
+     .compares = true,
+     .constants = {{"clip_low", "[0,1]", 0.2}, {"clip_high", "[0,)", 0.28}, {"clip_dual", "[0,)", 3.0}}},
+    ppo};
+extern const PolicyLoss kDecoupledPpo{
+    {.name = "decoupled_ppo",
      .compares = true,
      .constants = {{"clip_low", "[0,1]", 0.2}, {"clip_high", "[0,)", 0.28}, {"clip_dual", "[0,)", 3.0}}},
     ppo};

@@ -23,7 +23,7 @@ func (r *reader) atom() *node {
 	case t.kind == tokenNumber:
 		return r.repeating(t.text)
 	case t.kind == tokenLetter:
-		return &node{kind: symbol, name: t.text}
+		return named(t.text)
 	case t.kind == tokenCommand:
 		return r.command(strings.TrimPrefix(t.text, `\`))
 	case t.text == "{":
@@ -60,7 +60,8 @@ func (r *reader) repeating(digits string) *node {
 		r.at += 4
 		// period / ((10^length of period - 1) 10^decimals)
 		cycle := literal(strings.Repeat("9", len(period)) + strings.Repeat("0", len(decimals)))
-		head.value.Add(head.value, new(big.Rat).Quo(literal(period).value, cycle.value))
+		tail := new(big.Rat).Quo(literal(period).exact, cycle.exact)
+		return rational(tail.Add(tail, head.exact))
 	}
 	return head
 }
@@ -87,7 +88,7 @@ func (r *reader) command(name string) *node {
 		return r.matrix(strings.TrimPrefix(name, "begin "))
 	}
 	require(!unsupported[name] && !strings.HasPrefix(name, "end "))
-	return &node{kind: symbol, name: `\` + name}
+	return named(`\` + name)
 }
 
 // applied is a function with its argument: \sin x, \sin(x), \sin^2 2x, \log_2 8.
@@ -98,7 +99,7 @@ func (r *reader) applied(name string) *node {
 	}
 	if r.take("^") != "" {
 		exponent = r.group()
-		require(exponent.kind == number && exponent.value.Sign() >= 0) // \sin^{-1} is not a power
+		require(exponent.kind == number && exponent.exact.Sign() >= 0) // \sin^{-1} is not a power
 	}
 	f := call(name, r.argument())
 	if base != nil {

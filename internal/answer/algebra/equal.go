@@ -1,3 +1,16 @@
+// Package algebra decides whether two answers in LaTeX have the same value: numbers, expressions, lists, intervals,
+// sets, matrices, relations. It is a small computer algebra system for package answer and for verifying arithmetic.
+//
+// Trim takes off what stands around an answer, Equal compares two, Arithmetic evaluates one of whole numbers. An
+// answer goes through these files:
+//
+//	lex.go       text → tokens; commands that mean the same get one name
+//	parse.go     tokens → tree: lists, relations, sums, products, powers
+//	atom.go      the leaves: numerals, functions, brackets, matrices
+//	evaluate.go  tree → exact rational number, or complex values at fixed points
+//	equal.go     when two trees are the same
+//
+// Tokens, depth and the size of numbers are bounded. What cannot be read within them is an error, never a wrong value.
 package algebra
 
 import (
@@ -23,7 +36,7 @@ func Equal(a, b string) (what string, equal bool) {
 		if !okA || !okB {
 			continue
 		}
-		if listA, listB = expandAll(listA), expandAll(listB); len(listA) == 1 && len(listB) == 1 {
+		if len(listA) == 1 && len(listB) == 1 {
 			if what, equal := equalNodes(listA[0], listB[0]); equal {
 				return "same_" + what, true
 			}
@@ -51,36 +64,6 @@ func wordsOf(s string) string {
 	return ""
 }
 
-// expandAll writes every ± as two elements.
-func expandAll(list []*node) []*node {
-	var out []*node
-	for _, n := range list {
-		if n.signed() && len(out) < 64 {
-			out = append(out, n.expand(false), n.expand(true))
-		} else {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
-func (n *node) signed() bool { return n.kind == sign || slices.ContainsFunc(n.args, (*node).signed) }
-
-// expand chooses the upper signs, or the lower ones.
-func (n *node) expand(lower bool) *node {
-	out := &node{kind: n.kind, name: n.name, value: n.value}
-	for _, a := range n.args {
-		out.args = append(out.args, a.expand(lower))
-	}
-	if n.kind == sign {
-		out.kind, out.name = function, "+"
-		if lower == (n.name == `\pm`) {
-			out.args[1] = times(whole(-1), out.args[1])
-		}
-	}
-	return out
-}
-
 func sameNode(x, y *node) bool {
 	_, equal := equalNodes(x, y)
 	return equal
@@ -103,12 +86,8 @@ func equalUnordered(a, b []*node) bool {
 
 func equalOrdered(a, b []*node) bool { return slices.EqualFunc(a, b, sameNode) }
 
-func (n *node) scalar() bool {
-	return n.kind == number || n.kind == symbol || n.kind == function && allScalar(n.args)
-}
-
 func allScalar(list []*node) bool {
-	return !slices.ContainsFunc(list, func(n *node) bool { return !n.scalar() })
+	return !slices.ContainsFunc(list, func(n *node) bool { return !n.scalar })
 }
 
 func equalNodes(a, b *node) (what string, equal bool) {
@@ -122,7 +101,7 @@ func equalNodes(a, b *node) (what string, equal bool) {
 		return equalNodes(x, y)
 	case a.kind == relation || b.kind == relation:
 		return equalRelations(a, b)
-	case a.scalar() && b.scalar():
+	case a.scalar && b.scalar:
 		return equalScalars(a, b)
 	case a.kind != b.kind || a.name != b.name:
 		return "", false
@@ -163,25 +142,23 @@ const (
 var maxDenominator = big.NewInt(1_000_000)
 
 func equalScalars(a, b *node) (string, bool) {
-	x, y := a.exact(), b.exact()
-	if x != nil && y != nil {
-		return "number", x.Cmp(y) == 0
+	if a.exact != nil && b.exact != nil {
+		return "number", a.exact.Cmp(b.exact) == 0
 	}
 	if a.key() == b.key() {
 		return "expression", true
 	}
-	for _, r := range []*big.Rat{x, y} {
+	for _, r := range []*big.Rat{a.exact, b.exact} {
 		if r != nil && r.Denom().Cmp(maxDenominator) > 0 {
 			return "", false
 		}
 	}
-	all := points(a, b)
 	limit, compared := closeAtPoints, 0
-	if len(all) == 1 {
+	if !a.free && !b.free {
 		limit = closeConstant
 	}
-	for _, p := range all {
-		u, v := a.at(p), b.at(p)
+	for k, u := range a.at {
+		v := b.at[k]
 		switch {
 		case finite(u) != finite(v), cmplx.Abs(u-v) > limit*max(cmplx.Abs(u), cmplx.Abs(v)):
 			return "", false
@@ -189,7 +166,7 @@ func equalScalars(a, b *node) (string, bool) {
 			compared++
 		}
 	}
-	return "expression", compared > len(all)/3
+	return "expression", compared > samples/3
 }
 
 func finite(x complex128) bool {
@@ -245,14 +222,13 @@ func (n *node) difference() *node { return call("+", n.args[0], times(whole(-1),
 
 // proportional says whether one expression is a constant multiple of the other, a positive one where that matters.
 func proportional(f, g *node, positive bool) bool {
-	all := points(f, g)
-	if len(all) == 1 {
+	if !f.free && !g.free {
 		return false
 	}
 	var ratio complex128
 	compared := 0
-	for _, p := range all {
-		u, v := f.at(p), g.at(p)
+	for k, u := range f.at {
+		v := g.at[k]
 		if !finite(u) || !finite(v) || u == 0 && v == 0 {
 			continue
 		}
@@ -268,6 +244,6 @@ func proportional(f, g *node, positive bool) bool {
 		}
 		compared++
 	}
-	return compared > len(all)/3 && math.Abs(imag(ratio)) <= closeAtPoints*cmplx.Abs(ratio) &&
+	return compared > samples/3 && math.Abs(imag(ratio)) <= closeAtPoints*cmplx.Abs(ratio) &&
 		(!positive || real(ratio) > 0)
 }

@@ -1,13 +1,98 @@
 package algebra
 
 import (
-	"maps"
+	"hash/fnv"
 	"math"
 	"math/big"
 	"math/cmplx"
 	"math/rand/v2"
 	"slices"
 )
+
+// samples is how many points expressions with variables are compared at.
+const samples = 16
+
+// value is what is known of an expression. Only a scalar has values.
+type value struct {
+	scalar bool
+	exact  *big.Rat            // nil: it is no rational number, or too large a one
+	at     [samples]complex128 // NaN where it has no value
+	free   bool                // it has variables
+}
+
+// call is a function of its arguments, with its values.
+func call(name string, args ...*node) *node {
+	n := &node{kind: function, name: name, args: args}
+	n.scalar = allScalar(args)
+	exact := make([]*big.Rat, len(args))
+	for i, a := range args {
+		exact[i] = a.exact
+		n.free = n.free || a.free
+	}
+	compute := operations[name]
+	if compute.exact != nil && !slices.Contains(exact, nil) {
+		if x := compute.exact(exact); x != nil && bits(x) <= maxBits {
+			n.exact = x
+		}
+	}
+	at := make([]complex128, len(args))
+	for k := range n.at {
+		for i, a := range args {
+			at[i] = a.at[k]
+		}
+		if n.at[k] = cmplx.NaN(); n.scalar && compute.value != nil {
+			n.at[k] = compute.value(at)
+		}
+	}
+	return n
+}
+
+func times(a, b *node) *node {
+	if a.kind == number && b.kind == number {
+		return rational(new(big.Rat).Mul(a.exact, b.exact))
+	}
+	return call("*", a, b)
+}
+
+func rational(x *big.Rat) *node {
+	n := &node{kind: number, value: value{scalar: true, exact: x}}
+	float, _ := x.Float64()
+	for k := range n.at {
+		n.at[k] = complex(float, 0)
+	}
+	return n
+}
+
+func whole(n int64) *node { return rational(big.NewRat(n, 1)) }
+
+func literal(text string) *node {
+	x, ok := new(big.Rat).SetString(text)
+	require(ok && len(text) <= 200)
+	return rational(x)
+}
+
+// constants that are not variables.
+var constants = map[string]complex128{`\pi`: math.Pi, "e": math.E, "i": 1i}
+
+// named is a constant or a variable, whose values follow from its name and have both signs.
+func named(name string) *node {
+	n := &node{kind: symbol, name: name, value: value{scalar: true}}
+	constant, is := constants[name]
+	n.free = !is
+	hash := fnv.New64a()
+	hash.Write([]byte(name))
+	rng := rand.New(rand.NewPCG(20, hash.Sum64()))
+	for k := range n.at {
+		x := 0.3 + 2.4*rng.Float64()
+		if k%3 == 1 || k%3 == 2 && rng.IntN(2) == 0 {
+			x = -x
+		}
+		if n.at[k] = complex(x, 0); is {
+			n.at[k] = constant
+		}
+	}
+	return n
+}
 
 // maxBits bounds the numbers of exact arithmetic.
 const maxBits = 1 << 11
@@ -61,28 +146,6 @@ var operations = map[string]operation{
 	"csc": one(func(x complex128) complex128 { return 1 / cmplx.Sin(x) }),
 	// Not ln and not the decimal one: which of them is meant is not known, so that both sides must say log.
 	"log": one(func(x complex128) complex128 { return cmplx.Log(x) * 0.7310585786300049 }),
-}
-
-// exact evaluates an expression of rational numbers, roots that come out even included; nil when it is none, or too
-// large.
-func (n *node) exact() *big.Rat {
-	if n.kind == number {
-		return n.value
-	}
-	compute := operations[n.name].exact
-	if n.kind != function || compute == nil {
-		return nil
-	}
-	args := make([]*big.Rat, len(n.args))
-	for i, a := range n.args {
-		if args[i] = a.exact(); args[i] == nil {
-			return nil
-		}
-	}
-	if x := compute(args); x != nil && bits(x) <= maxBits {
-		return x
-	}
-	return nil
 }
 
 func bits(x *big.Rat) int { return max(x.Num().BitLen(), x.Denom().BitLen()) }
@@ -171,42 +234,6 @@ func integerRoot(x *big.Int, n int64) *big.Int {
 	return low.Mul(low, big.NewInt(int64(x.Sign())))
 }
 
-// constants that are not variables.
-var constants = map[string]complex128{`\pi`: math.Pi, "e": math.E, "i": 1i}
-
-// symbols adds the variables of an expression to the set.
-func (n *node) symbols(into map[string]bool) {
-	if _, constant := constants[n.name]; n.kind == symbol && !constant {
-		into[n.name] = true
-	}
-	for _, a := range n.args {
-		a.symbols(into)
-	}
-}
-
-// at evaluates an expression; NaN where it has no value.
-func (n *node) at(point map[string]complex128) complex128 {
-	switch n.kind {
-	case number:
-		x, _ := n.value.Float64()
-		return complex(x, 0)
-	case symbol:
-		if c, is := constants[n.name]; is {
-			return c
-		}
-		return point[n.name]
-	}
-	compute := operations[n.name].value
-	if n.kind != function || compute == nil {
-		return cmplx.NaN()
-	}
-	args := make([]complex128, len(n.args))
-	for i, a := range n.args {
-		args[i] = a.at(point)
-	}
-	return compute(args)
-}
-
 func power(x []complex128) complex128 {
 	base, exponent := x[0], x[1]
 	if base == 0 && real(exponent) <= 0 {
@@ -236,32 +263,6 @@ func root(args []complex128) complex128 {
 	return cmplx.Pow(x, 1/k)
 }
 
-const samples = 16
-
-// points are where expressions with variables are compared: always the same ones, of both signs.
-func points(expressions ...*node) []map[string]complex128 {
-	variables := map[string]bool{}
-	for _, e := range expressions {
-		e.symbols(variables)
-	}
-	if len(variables) == 0 {
-		return []map[string]complex128{{}}
-	}
-	rng := rand.New(rand.NewPCG(20, 26))
-	list := make([]map[string]complex128, samples)
-	for k := range list {
-		list[k] = map[string]complex128{}
-		for _, v := range slices.Sorted(maps.Keys(variables)) {
-			x := 0.3 + 2.4*rng.Float64()
-			if k%3 == 1 || k%3 == 2 && rng.IntN(2) == 0 {
-				x = -x
-			}
-			list[k][v] = complex(x, 0)
-		}
-	}
-	return list
-}
-
 // Arithmetic evaluates an expression of whole numbers with + - * / and brackets, and lists the numbers that it
 // uses. ok is false for anything else, powers and roots included.
 func Arithmetic(s string) (value *big.Rat, used []int64, ok bool) {
@@ -280,6 +281,6 @@ func Arithmetic(s string) (value *big.Rat, used []int64, ok bool) {
 	}
 	list, ok := read(Trim(s), false)
 	require(ok && len(list) == 1)
-	value = list[0].exact()
+	value = list[0].exact
 	return value, used, value != nil
 }

@@ -10,11 +10,10 @@ import (
 type nodeKind int
 
 const (
-	number   nodeKind = iota // value
-	symbol                   // name
-	function                 // name: one of operations, or another; args
-	sign                     // name: \pm or \mp; args: left, right
-	tuple                    // name: its brackets
+	number   nodeKind = iota
+	symbol            // name
+	function          // name: one of operations, or another; args
+	tuple             // name: its brackets
 	set
 	matrix   // name; args: rows, each a tuple
 	union    // name: the operator
@@ -24,35 +23,18 @@ const (
 )
 
 type node struct {
-	kind  nodeKind
-	name  string
-	value *big.Rat
-	args  []*node
+	kind nodeKind
+	name string
+	args []*node
+	value
 }
 
-func call(name string, args ...*node) *node { return &node{kind: function, name: name, args: args} }
-
-func whole(n int64) *node { return &node{kind: number, value: big.NewRat(n, 1)} }
-
-func times(a, b *node) *node {
-	if a.kind == number && b.kind == number {
-		return &node{kind: number, value: new(big.Rat).Mul(a.value, b.value)}
-	}
-	return call("*", a, b)
-}
-
-func literal(text string) *node {
-	value, ok := new(big.Rat).SetString(text)
-	require(ok && len(text) <= 200)
-	return &node{kind: number, value: value}
-}
-
-func (n *node) wholeNumber() bool { return n.kind == number && n.value.IsInt() && n.value.Sign() >= 0 }
+func (n *node) wholeNumber() bool { return n.kind == number && n.exact.IsInt() && n.exact.Sign() >= 0 }
 
 // properFraction recognises \frac{1}{2} of whole numbers.
 func (n *node) properFraction() bool {
 	return n.kind == function && n.name == "frac" && n.args[0].wholeNumber() && n.args[1].wholeNumber() &&
-		n.args[0].value.Cmp(n.args[1].value) < 0
+		n.args[0].exact.Cmp(n.args[1].exact) < 0
 }
 
 // key writes a node so that equal texts mean equal trees; the order of summands and factors does not matter.
@@ -63,24 +45,25 @@ func (n *node) key() string {
 	}
 	switch {
 	case n.kind == number:
-		return n.value.RatString()
+		return n.exact.RatString()
 	case n.kind == symbol:
 		return n.name
 	case n.kind == set, n.kind == function && (n.name == "+" || n.name == "*"):
 		slices.Sort(parts)
 	}
-	kinds := [...]string{sign: "sign", tuple: "tuple", set: "set", measure: "unit", words: "words"}
+	kinds := [...]string{tuple: "tuple", set: "set", measure: "unit", words: "words"}
 	return kinds[n.kind] + n.name + "(" + strings.Join(parts, ",") + ")"
 }
 
 // reader parses tokens by recursive descent.
 type reader struct {
 	tokens []token
+	lower  bool // of ± and ∓ the lower sign counts
 	at     int
 	depth  int
 }
 
-// read parses an answer into the elements of a list, as a rule one.
+// read parses an answer into the elements of a list, as a rule one. An element with ± is two.
 func read(s string, commas bool) (list []*node, ok bool) {
 	defer readable(&ok)
 	tokens := lex(s, commas)
@@ -89,9 +72,20 @@ func read(s string, commas bool) (list []*node, ok bool) {
 			return read(inner, commas)
 		}
 	}
-	r := &reader{tokens: tokens}
-	list = r.list()
-	return list, r.peek().kind == tokenEnd
+	upper, lower := elements(tokens, false), elements(tokens, true)
+	for i, n := range upper {
+		if list = append(list, n); n.key() != lower[i].key() {
+			list = append(list, lower[i])
+		}
+	}
+	return list, true
+}
+
+func elements(tokens []token, lower bool) []*node {
+	r := &reader{tokens: slices.Clone(tokens), lower: lower}
+	list := r.list()
+	require(r.peek().kind == tokenEnd)
+	return list
 }
 
 func (r *reader) peek() token {
@@ -199,6 +193,10 @@ func (r *reader) sum() *node {
 		r.at++
 		return &node{kind: words, name: fold(t.text)}
 	}
+	minus := []string{"-", `\mp`}
+	if r.lower {
+		minus[1] = `\pm`
+	}
 	var total *node
 	for {
 		operator := r.take("+", "-", `\pm`, `\mp`)
@@ -206,20 +204,13 @@ func (r *reader) sum() *node {
 			return total
 		}
 		term := r.product()
-		if operator == "-" {
+		if slices.Contains(minus, operator) {
 			term = times(whole(-1), term)
 		}
-		switch {
-		case operator == `\pm` || operator == `\mp`:
-			if total == nil {
-				total = whole(0)
-			}
-			total = &node{kind: sign, name: operator, args: []*node{total, term}}
-		case total == nil:
-			total = term
-		default:
-			total = call("+", total, term)
+		if total != nil {
+			term = call("+", total, term)
 		}
+		total = term
 	}
 }
 
@@ -260,9 +251,9 @@ func (r *reader) mixed(integer, numerator *node) *node {
 	r.expect("/")
 	require(integer.wholeNumber() && numerator.wholeNumber() && r.peek().kind == tokenNumber)
 	denominator := r.factor()
-	require(denominator.wholeNumber() && denominator.value.Sign() != 0)
-	part := new(big.Rat).Quo(numerator.value, denominator.value)
-	return &node{kind: number, value: part.Add(part, integer.value)}
+	require(denominator.wholeNumber() && denominator.exact.Sign() != 0)
+	part := new(big.Rat).Quo(numerator.exact, denominator.exact)
+	return rational(part.Add(part, integer.exact))
 }
 
 // signed is what may have a sign where no sum begins: 2 \cdot -3, x^-1.
@@ -299,10 +290,10 @@ func (r *reader) factor() *node {
 			base = call("factorial", base)
 		case "_":
 			require(base.kind == symbol || base.kind == number)
-			base = &node{kind: symbol, name: base.key() + "_" + r.group().key()}
+			base = named(base.key() + "_" + r.group().key())
 		case "'":
 			if base.kind == symbol {
-				base = &node{kind: symbol, name: base.name + "'"}
+				base = named(base.name + "'")
 			}
 		case "^":
 			return call("^", base, r.group())

@@ -7,7 +7,7 @@ import (
 	"gyre/docs"
 )
 
-// row is a line of a table of docs/from-ragen.md: what becomes of another program's keys.
+// row is a line of a list of docs/from-ragen.md: what becomes of another program's keys.
 type row struct {
 	keys []string // "a.*" stands for all below a
 	ours []string // nil = nothing
@@ -19,8 +19,9 @@ func table(chapter string) (rows []row) {
 	_, text, _ := strings.Cut(docs.FromRAGEN, "\n# "+chapter+"\n")
 	text, _, _ = strings.Cut(text, "\n# ")
 	for line := range strings.Lines(text) {
-		if cells := strings.Split(line, "|"); len(cells) == 5 && strings.Contains(cells[1], "`") {
-			rows = append(rows, row{quoted(cells[1]), quoted(cells[2]), strings.TrimSpace(cells[3])})
+		if theirs, rest, found := strings.Cut(line, " → "); found {
+			ours, how, _ := strings.Cut(rest, ": ")
+			rows = append(rows, row{quoted(theirs), quoted(ours), strings.TrimSpace(how)})
 		}
 	}
 	return rows
@@ -30,7 +31,8 @@ func table(chapter string) (rows []row) {
 // translated.
 func tasks() map[string]row {
 	list := map[string]row{}
-	for line := range strings.Lines(docs.FromRAGEN) {
+	page, _, _ := strings.Cut(docs.FromRAGEN, "\n# Keys ")
+	for line := range strings.Lines(page) {
 		if text, ok := strings.CutPrefix(line, "- `"); ok {
 			name, text, _ := strings.Cut(text, "`: ")
 			why, refused := strings.CutPrefix(strings.TrimSuffix(text, ".\n"), "none: ")

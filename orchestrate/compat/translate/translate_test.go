@@ -259,7 +259,7 @@ func TestErrors(t *testing.T) {
 	for words, want := range map[string]string{
 		"":                                  "nothing to translate",
 		"--config-name _2_sokban":           "did you mean _2_sokoban?",
-		"--config-name _6_webshop":          "RAGEN's own environment can be played",
+		"--config-name _6_webshop":          "name RAGEN's own environment",
 		"--yaml":                            "needs a value",
 		"seed.train=1 extra":                "extra is no key=value",
 		"trainer.total_training_steps=many": "run.steps",

@@ -218,7 +218,8 @@ func BRPO(episodes []Trajectory, normByStd bool) [][]float64 {
 // discounted, whatever the estimator: a success above a failure of its group, and observations with nothing.
 func TestOutcomesCreditEveryTurn(t *testing.T) {
 	mask := bits("0110011100110")
-	for _, estimator := range Names() {
+	for _, e := range Estimators {
+		estimator := e.Name
 		var batch []Trajectory
 		for i, outcome := range []float64{1, 0, 0, 1, 1, 0} {
 			e := Trajectory{Group: i / 2, Mask: mask, Rewards: make([]float64, len(mask)),

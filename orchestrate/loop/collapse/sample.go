@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
+	"strings"
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
@@ -147,4 +149,43 @@ func (s *sample) fill(score func([]Sequence) ([]float64, error)) error {
 	}
 	s.sums = slices.Collect(slices.Chunk(sums, len(s.prompts)))
 	return nil
+}
+
+const endOfThought = "</think>"
+
+// Turn is one reply of an episode: what the policy was shown, and what it thought before it answered.
+type Turn struct {
+	Prompt  []int32 // up to the reply, the forced opening of the thought included
+	Thought []int32 // empty when the reply holds none that is closed
+	Group   int
+}
+
+// Turns finds the thoughts of an episode. decode turns tokens into text.
+func Turns(e *episode.Episode, decode func(ids []int32) string) []Turn {
+	turns := make([]Turn, len(e.Turns))
+	for i, t := range e.Turns {
+		turns[i] = Turn{Prompt: e.IDs[e.SequenceStart(t.Reply):t.Reply], Group: e.Group,
+			Thought: thought(e.IDs[t.Reply:t.End], decode)}
+	}
+	return turns
+}
+
+// thought cuts the tokens before the end of the thought out of a reply, without those at either end that are only white
+// space. A token that holds the end's first letters is left out.
+func thought(reply []int32, decode func(ids []int32) string) []int32 {
+	closed := sort.Search(len(reply)+1, func(n int) bool { return strings.Contains(decode(reply[:n]), endOfThought) })
+	if closed > len(reply) {
+		return nil
+	}
+	before := strings.Index(decode(reply[:closed]), endOfThought)
+	n := sort.Search(closed, func(n int) bool { return len(decode(reply[:n+1])) > before })
+	reply = reply[:n]
+	blank := func(id int32) bool { return strings.TrimSpace(decode([]int32{id})) == "" }
+	for len(reply) > 0 && blank(reply[0]) {
+		reply = reply[1:]
+	}
+	for len(reply) > 0 && blank(reply[len(reply)-1]) {
+		reply = reply[:len(reply)-1]
+	}
+	return reply
 }

@@ -55,10 +55,10 @@ func TestComponentsAndContexts(t *testing.T) {
 	if !reflect.DeepEqual(got, e) {
 		t.Errorf("got %+v, want %+v", got, e)
 	}
-	var lengths []int
-	e.Sequences(func(from, to int) { lengths = append(lengths, to-from) })
-	if !reflect.DeepEqual(lengths, []int{4, 2}) {
-		t.Errorf("the contexts have %v tokens, want 4 and 2", lengths)
+	for token, want := range []int{0, 0, 0, 0, 4, 4} {
+		if got := e.SequenceStart(token); got != want {
+			t.Errorf("the sequence of token %d starts at %d, want %d", token, got, want)
+		}
 	}
 	for name, spoil := range map[string]func(*Episode){
 		"components.length[0] is for token 6": func(e *Episode) { e.Components["length"] = []Reward{{6, 1}} },

@@ -1,4 +1,27 @@
+// Package episode defines a played episode and its JSONL form, the file format between playing, updating and analysing.
+//
+// One episode is one line, one JSON object:
+//
+//	{"step": 7, "group": 3, "episode": 50, "tag": "sokoban", "seed": 10059, "ids": [1, 319, 88], "mask": [0, 0, 1],
+//	 "logprobs": [null, null, -0.31], "rewards": [[2, 10.9]], "score": 10.9, "success": true, "stop": "terminated",
+//	 "turns": [[0, 2, 3]]}
+//
+// A line may go on with "contexts": [0, 57], the starts of the sequences that ids holds one after another (absent: it
+// is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named components of
+// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses.
+//
+// ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
+// unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the
+// file, and zero values for step, seed, tag, stop and success. A log-prob is null where the mask is 0; a number there
+// is read and ignored.
 package episode
+
+import (
+	"fmt"
+
+	"gyre/envs"
+	"gyre/internal/statistics"
+)
 
 // Owner says who wrote a span of an episode's tokens.
 type Owner uint8
@@ -51,16 +74,14 @@ type Episode struct {
 	Metrics map[string]float64
 }
 
-// Sequences cuts token-aligned columns of e into those of its contexts.
-func (e *Episode) Sequences(visit func(from, to int)) {
-	from := 0
-	for _, start := range e.Contexts {
-		if start > from {
-			visit(from, start)
-			from = start
+// SequenceStart is where the sequence begins that holds a token.
+func (e *Episode) SequenceStart(token int) (start int) {
+	for _, next := range e.Contexts {
+		if next <= token {
+			start = next
 		}
 	}
-	visit(from, len(e.IDs))
+	return start
 }
 
 // PolicyTokens counts the tokens the policy sampled.
@@ -84,4 +105,114 @@ func Sum(rewards []Reward) float64 {
 		sum += r.Value
 	}
 	return sum
+}
+
+// Stops are the reasons for which an episode ends, in Episode.Stop; a hand-written episode may leave it empty.
+var Stops = []string{
+	Terminated, // the environment said done
+	Actions,    // the action budget is spent
+	Turns,      // the turn budget is spent
+	Length,     // the next turn would not fit in the longest episode allowed
+	Timeout,    // an environment call took too long
+	Panic,      // an environment call panicked
+	Error,      // an environment call returned an error
+}
+
+// The values of Episode.Stop.
+const (
+	Terminated = "terminated"
+	Actions    = "actions"
+	Turns      = "turns"
+	Length     = "length"
+	Timeout    = "timeout"
+	Panic      = "panic"
+	Error      = "error"
+)
+
+// Check reports the first thing about e that breaks the format, naming the field and the index.
+func (e *Episode) Check() error {
+	n := len(e.IDs)
+	switch {
+	case n == 0:
+		return fmt.Errorf("ids is empty, expected at least one token")
+	case len(e.Mask) != n:
+		return fmt.Errorf("mask has %d entries, expected %d (one per id)", len(e.Mask), n)
+	case e.Mask[0]:
+		return fmt.Errorf("mask[0] = 1: the first token has nothing before it and cannot be trained on")
+	case e.Logprob != nil && len(e.Logprob) != n:
+		return fmt.Errorf("logprobs has %d entries, expected %d (one per id)", len(e.Logprob), n)
+	case !statistics.Finite(e.Score):
+		return fmt.Errorf("score = %v, expected a finite number", e.Score)
+	case e.Group < 0:
+		return fmt.Errorf("group = %d, expected 0 or more", e.Group)
+	case e.Index < 0:
+		return fmt.Errorf("episode = %d, expected 0 or more", e.Index)
+	case e.Step < 0:
+		return fmt.Errorf("step = %d, expected 0 or more", e.Step)
+	}
+	for t, id := range e.IDs {
+		if id < 0 {
+			return fmt.Errorf("ids[%d] = %d, expected 0 or more", t, id)
+		}
+	}
+	for t, v := range e.Logprob {
+		if e.Mask[t] && !statistics.Finite(float64(v)) {
+			return fmt.Errorf("logprobs[%d] = %v, expected a finite number where the mask is 1", t, v)
+		}
+	}
+	if err := checkRewards("rewards", e.Rewards, n); err != nil {
+		return err
+	}
+	for name, rewards := range e.Components {
+		if err := envs.CheckName(name); err != nil { // it becomes part of metric names and of paths in archives
+			return fmt.Errorf("components: %w", err)
+		}
+		if err := checkRewards("components."+name, rewards, n); err != nil {
+			return err
+		}
+	}
+	if err := e.checkContexts(); err != nil {
+		return err
+	}
+	return e.checkTurns()
+}
+
+func checkRewards(field string, rewards []Reward, n int) error {
+	for i, r := range rewards {
+		if r.Token < 0 || r.Token >= n {
+			return fmt.Errorf("%s[%d] is for token %d, expected 0 to %d", field, i, r.Token, n-1)
+		}
+		if !statistics.Finite(r.Value) {
+			return fmt.Errorf("%s[%d] = %v, expected a finite number", field, i, r.Value)
+		}
+	}
+	return nil
+}
+
+func (e *Episode) checkContexts() error {
+	for i, start := range e.Contexts {
+		switch {
+		case i == 0 && start != 0:
+			return fmt.Errorf("contexts[0] = %d, expected 0", start)
+		case i > 0 && (start <= e.Contexts[i-1] || start >= len(e.IDs)):
+			return fmt.Errorf("contexts[%d] = %d, expected %d to %d", i, start, e.Contexts[i-1]+1, len(e.IDs)-1)
+		case e.Mask[start]:
+			return fmt.Errorf("mask[%d] = 1, but contexts[%d] starts there: the first token has nothing before it "+
+				"and cannot be trained on", start, i)
+		}
+	}
+	return nil
+}
+
+func (e *Episode) checkTurns() error {
+	previous := 0
+	for i, turn := range e.Turns {
+		if turn.Observation < previous || turn.Reply < turn.Observation || turn.End < turn.Reply ||
+			turn.End > len(e.IDs) {
+			return fmt.Errorf("turns[%d] = [%d, %d, %d], expected %d <= observation <= reply <= end <= %d",
+				i, turn.Observation, turn.Reply, turn.End, previous, len(e.IDs))
+		}
+		previous = turn.End
+	}
+	return nil
 }

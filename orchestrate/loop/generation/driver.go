@@ -1,3 +1,14 @@
+// Package generation drives an engine: it submits requests, steps until their replies are complete and hands them out,
+// while they grow or when they are finished. Playing episodes, `gyre generate`, the proof that sampler = trainer and
+// the benchmarks all go through it.
+//
+//	driver := generation.New(engine, tokenizer)
+//	err := driver.Submit(generation.Request{Request: request, Grown: func(p generation.Piece) { fmt.Print(p.Text) }})
+//	err = driver.Run(ctx, func(out torch.Output) error { … })
+//
+// The text of a growing reply is well-formed UTF-8 at any moment, holds no special token, and ends before a
+// stop string of the request: what could still become part of one is held back. A driver belongs to one goroutine, as
+// its engine does.
 package generation
 
 import (
@@ -20,7 +31,10 @@ type Engine interface {
 	Poll() ([]torch.Output, error)
 	Abort(id uint64) error
 	SetVocabulary([][]byte) error
+	// TensorParallel runs run, which submits and steps, where this rank's engine takes requests. Where it follows
+	// another's it computes its shard of that one's steps until run has returned there.
 	TensorParallel(ctx context.Context, run func() error) error
+	// Follows tells whether requests go to another rank's engine.
 	Follows() bool
 }
 
@@ -47,7 +61,7 @@ type Piece struct {
 
 // Driver steps an engine.
 type Driver struct {
-	engine     Engine
+	Engine     Engine
 	tokenizer  Tokenizer
 	vocabulary bool // the engine has it
 	live       map[uint64]*reply
@@ -63,7 +77,7 @@ type reply struct {
 
 // New makes a driver. The tokenizer may be nil where nobody asks for text or stop strings.
 func New(engine Engine, tokenizer Tokenizer) *Driver {
-	return &Driver{engine: engine, tokenizer: tokenizer, live: map[uint64]*reply{}}
+	return &Driver{Engine: engine, tokenizer: tokenizer, live: map[uint64]*reply{}}
 }
 
 // Submit queues a request.
@@ -75,12 +89,12 @@ func (d *Driver) Submit(r Request) error {
 		if d.tokenizer == nil {
 			return fmt.Errorf("request %d stops at strings, which needs a tokenizer", r.ID)
 		}
-		if err := d.engine.SetVocabulary(d.tokenizer.Vocabulary()); err != nil {
+		if err := d.Engine.SetVocabulary(d.tokenizer.Vocabulary()); err != nil {
 			return err
 		}
 		d.vocabulary = true
 	}
-	if err := d.engine.Submit(r.Request); err != nil {
+	if err := d.Engine.Submit(r.Request); err != nil {
 		return err
 	}
 	live := &reply{grown: r.Grown}
@@ -99,12 +113,12 @@ func (d *Driver) Unfinished() int { return len(d.live) }
 
 // Step advances all replies by one step of the engine and returns those that it finished.
 func (d *Driver) Step() ([]torch.Output, error) {
-	unfinished, err := d.engine.Step()
+	unfinished, err := d.Engine.Step()
 	if err != nil {
 		return nil, err
 	}
 	if d.growing > 0 {
-		partial, err := d.engine.Progress()
+		partial, err := d.Engine.Progress()
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +128,7 @@ func (d *Driver) Step() ([]torch.Output, error) {
 			}
 		}
 	}
-	finished, err := d.engine.Poll()
+	finished, err := d.Engine.Poll()
 	if err != nil {
 		return nil, err
 	}
@@ -182,26 +196,17 @@ func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) err
 	return nil
 }
 
-// TensorParallel runs run, which submits and steps, where this rank's engine takes requests. Where it follows another's
-// it computes its shard of that one's steps until run has returned there.
-func (d *Driver) TensorParallel(ctx context.Context, run func() error) error {
-	return d.engine.TensorParallel(ctx, run)
-}
-
-// Follows tells whether requests go to another rank's engine.
-func (d *Driver) Follows() bool { return d.engine.Follows() }
-
 // Release gives up everything unfinished and leaves nothing behind in the engine.
 func (d *Driver) Release() error {
-	finished, err := d.engine.Poll() // what is finished can no longer be aborted
+	finished, err := d.Engine.Poll() // what is finished can no longer be aborted
 	problems := []error{err}
 	for _, out := range finished {
 		delete(d.live, out.ID)
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.live)) {
-		problems = append(problems, d.engine.Abort(id))
+		problems = append(problems, d.Engine.Abort(id))
 	}
-	_, err = d.engine.Poll()
+	_, err = d.Engine.Poll()
 	d.live, d.growing = map[uint64]*reply{}, 0
 	return errors.Join(append(problems, err)...)
 }

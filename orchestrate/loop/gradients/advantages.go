@@ -125,7 +125,7 @@ func Estimate(episodes []Rewarded, c config.Components, weights map[string]float
 func alone(episodes []advantage.Trajectory, rewards [][]float64, o advantage.Options) [][]float64 {
 	own := slices.Clone(episodes)
 	for i := range own {
-		own[i].Rewards, own[i].Values = rewards[i], make([]float64, len(own[i].Mask))
+		own[i].Rewards, own[i].Values, own[i].Parts = rewards[i], make([]float64, len(own[i].Mask)), nil
 	}
 	return advantage.Compute(own, o, 1).Advantages
 }

@@ -207,11 +207,11 @@ func TestWindowThatIsTooNarrowForTheLimit(t *testing.T) {
 		if e.Stop != episode.Terminated || e.Metrics["context_squeezed"] != squeezed[mode] || len(e.Turns) != 3 {
 			t.Errorf("%s: stop %s, metrics %v, want three turns of which some were forgotten", mode, e.Stop, e.Metrics)
 		}
-		e.Sequences(func(from, to int) {
-			if to-from > 2*turn+20 {
-				t.Errorf("%s: a sequence has %d tokens, more than %d", mode, to-from, 2*turn+20)
+		for token := range e.IDs {
+			if n := token + 1 - e.SequenceStart(token); n > 2*turn+20 {
+				t.Errorf("%s: a sequence has %d tokens, more than %d", mode, n, 2*turn+20)
 			}
-		})
+		}
 		full := threeTurns(t, func(r *config.Rollout) { r.Context, r.MaxTokens, r.MaxLength = "full", 20, 2*turn+20 },
 			left, right, right)
 		if full.Stop != episode.Length {

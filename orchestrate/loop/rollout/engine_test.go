@@ -81,7 +81,11 @@ func exactIn(t *testing.T, model *torch.Model, mode string) {
 	var ids [][]int32
 	var masks [][]bool
 	for _, e := range episodes {
-		e.Sequences(func(from, to int) { ids, masks = append(ids, e.IDs[from:to]), append(masks, e.Mask[from:to]) })
+		bounds := append([]int{0}, e.Contexts[min(1, len(e.Contexts)):]...)
+		for i, from := range bounds {
+			to := append(bounds, len(e.IDs))[i+1]
+			ids, masks = append(ids, e.IDs[from:to]), append(masks, e.Mask[from:to])
+		}
 	}
 	scores, err := model.Score(torch.Pack(ids, masks), 0.8, false)
 	if err != nil {

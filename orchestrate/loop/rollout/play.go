@@ -33,7 +33,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
 	}
-	if err := p.driver.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
+	if err := p.driver.Engine.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
 		return fail(err)
 	}
 	episodes, stats, err := round.gather(ctx)
@@ -64,7 +64,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 // plays tells whether this rank has a group's environments: of ranks that sample as one the first does.
 func (p *Player) plays(plan Plan, group int) bool {
 	replica := max(plan.SamplerRanks, 1)
-	return group%(plan.World.Size()/replica) == plan.World.Rank()/replica && !p.driver.Follows()
+	return group%(plan.World.Size()/replica) == plan.World.Rank()/replica && !p.driver.Engine.Follows()
 }
 
 // round is one call of Play.
@@ -270,9 +270,6 @@ func (r *round) gather(ctx context.Context) ([]*episode.Episode, Stats, error) {
 		stats.merge(share.Stats)
 	}
 	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
-	stats.Episodes, stats.LeftOut = len(episodes), stats.Planned-len(episodes)
-	for _, e := range episodes {
-		stats.Turns += len(e.Turns)
-	}
+	stats.complete(episodes)
 	return episodes, stats, nil
 }

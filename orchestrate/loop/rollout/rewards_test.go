@@ -298,3 +298,21 @@ func TestPlacesOfParts(t *testing.T) {
 		t.Errorf("the middle of three tokens: %v", got)
 	}
 }
+
+// DAPO's overlong shaping: nothing up to the zone, then down to the whole penalty at the limit.
+func TestOverlong(t *testing.T) {
+	c := config.Rollout{MaxLength: 10, OverlongTokens: 4, OverlongPenalty: 2}
+	for length, want := range map[int]float64{5: 0, 6: 0, 7: -0.5, 8: -1, 10: -2} {
+		e := &episode.Episode{IDs: make([]int32, length), Mask: make([]bool, length)}
+		e.Mask[3] = true
+		got := overlong(e, c)
+		if episode.Sum(got) != want || len(got) > 0 && got[0].Token != 3 {
+			t.Errorf("%d tokens lose %v, want %v on token 3", length, got, want)
+		}
+	}
+	two := &episode.Episode{IDs: make([]int32, 12), Mask: make([]bool, 12), Contexts: []int{6}}
+	two.Mask[11] = true
+	if got := overlong(two, c); got != nil {
+		t.Errorf("two contexts of 6 tokens lose %v", got)
+	}
+}

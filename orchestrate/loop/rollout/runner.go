@@ -239,6 +239,7 @@ func (r *runner) episode(step int) *episode.Episode {
 		// Only a first prompt that does not fit gets here. Nobody learns from it, so it need not be carried around.
 		e.IDs, e.Mask, e.Logprob = e.IDs[:limit], e.Mask[:limit], e.Logprob[:min(limit, len(e.Logprob))]
 	}
+	e.Rewards = append(e.Rewards, overlong(e, r.player.rollout)...)
 	e.Score = e.Return()
 	maps.Copy(e.Metrics, r.game.totals)
 	for key := range e.Metrics {
@@ -254,6 +255,23 @@ func (r *runner) episode(step int) *episode.Episode {
 	}
 	e.Metrics["episodic_return"] = r.game.earned
 	return e
+}
+
+// overlong is what an episode loses for a length that comes near the limit, on the last token that the policy sampled:
+// min(0, (limit - zone - length)/zone) penalties. Of an episode of several contexts the longest counts.
+func overlong(e *episode.Episode, c config.Rollout) []episode.Reward {
+	length, last := 0, -1
+	for t, sampled := range e.Mask {
+		length = max(length, t+1-e.SequenceStart(t))
+		if sampled {
+			last = t
+		}
+	}
+	if over := length - (c.MaxLength - c.OverlongTokens); c.OverlongTokens > 0 && over > 0 && last >= 0 {
+		lost := float64(over) / float64(c.OverlongTokens) * c.OverlongPenalty
+		return []episode.Reward{{Token: last, Value: -lost}}
+	}
+	return nil
 }
 
 // String names the episode in errors.

@@ -1,26 +1,31 @@
 package rollout
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"gyre/orchestrate/loop/episode"
 )
 
-// Stats says what a Play cost and what went wrong.
+// Stats says what a Play cost and what went wrong; of a Play that has ended, its tagged fields are logged.
 type Stats struct {
-	Planned      int            // episodes
-	Episodes     int            // those that were played to an end that is the policy's
-	Turns        int            // of these
-	PromptTokens int            // over all requests, cached ones included
-	CachedTokens int            // those whose keys and values were found in the sampler's prefix cache
-	NewTokens    int            // sampled
-	Generation   time.Duration  // in the sampler
-	EnvWait      time.Duration  // waiting for environments, nearly all of it with nothing to sample
-	Stops        map[string]int // how many episodes ended why
+	Planned      int // episodes
+	Episodes     int `metric:"rollout/episodes" unit:"episodes" doc:"played, less those left out"`
+	Turns        int `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
+	PromptTokens int `metric:"rollout/prompt_tokens" unit:"tokens" doc:"of all requests, cached ones too"`
+	CachedTokens int // of the prompts, whose keys and values were found in the sampler's prefix cache
+	NewTokens    int `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
 
-	Failed   map[string]int // attempts at episodes that an environment ended, by cause (see Causes)
-	Replayed int            // failed episodes whose second attempt succeeded
-	LeftOut  int            // planned episodes that failed twice, or are all that is left of their group
+	Generation time.Duration      // in the sampler
+	EnvWait    time.Duration      // waiting for environments, nearly all of it with nothing to sample
+	Stops      map[string]int     // how many episodes ended why
+	StopShares map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"ended by terminated, actions, turns, length or a cause"`
+
+	Failed   map[string]int `metric:"rollout/failed/{cause}" unit:"attempts" doc:"that an environment ended"`
+	Replayed int            `metric:"rollout/replayed" unit:"episodes" doc:"failed, then played to their ends"`
+	LeftOut  int            `metric:"rollout/left_out" unit:"episodes" doc:"failed twice, or alone in their group"`
 	Failures []Failure      // in the order of the episodes, first attempts first
 }
 
@@ -47,27 +52,150 @@ func added(a, b map[string]int) map[string]int {
 	return a
 }
 
-// Metrics are what is logged of a Play.
-type Metrics struct {
-	Episodes int                `metric:"rollout/episodes" unit:"episodes" doc:"played, less those left out"`
-	Turns    int                `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
-	Prompts  int                `metric:"rollout/prompt_tokens" unit:"tokens" doc:"of all requests, cached ones too"`
-	Replies  int                `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
-	Stops    map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"ended by terminated, actions, turns, length or a cause"`
-	Failed   map[string]int     `metric:"rollout/failed/{cause}" unit:"attempts" doc:"that an environment ended"`
-	Replayed int                `metric:"rollout/replayed" unit:"episodes" doc:"failed, then played to their ends"`
-	LeftOut  int                `metric:"rollout/left_out" unit:"episodes" doc:"failed twice, or alone in their group"`
-}
-
-// Metrics gives what is logged: turns, tokens, and what became of the episodes.
-func (t Stats) Metrics() Metrics {
-	m := Metrics{Episodes: t.Episodes, Turns: t.Turns, Prompts: t.PromptTokens, Replies: t.NewTokens,
-		Stops: map[string]float64{}, Failed: map[string]int{}, Replayed: t.Replayed, LeftOut: t.LeftOut}
+// complete counts the episodes that were kept, and gives every reason and cause a number.
+func (t *Stats) complete(kept []*episode.Episode) {
+	t.Episodes, t.LeftOut, t.StopShares = len(kept), t.Planned-len(kept), map[string]float64{}
+	for _, e := range kept {
+		t.Turns += len(e.Turns)
+	}
 	for _, stop := range episode.Stops {
-		m.Stops[stop] = float64(t.Stops[stop]) / float64(max(1, t.Planned))
+		t.StopShares[stop] = float64(t.Stops[stop]) / float64(max(1, t.Planned))
 	}
 	for _, cause := range Causes {
-		m.Failed[cause] = t.Failed[cause]
+		t.Failed[cause] += 0
 	}
-	return m
+}
+
+// Causes are why an episode fails: its environment did not answer in time, panicked, or returned an error. A failed
+// episode earns nothing, because nobody knows what the policy would have earned: it is played once more, and left out
+// if it fails again.
+var Causes = []string{episode.Timeout, episode.Panic, episode.Error}
+
+// Failure is something that went wrong in one environment.
+type Failure struct {
+	Tag           string
+	Group, Member int
+	Seed          int64
+	Cause         string // one of Causes; "" when only closing the environment failed
+	Problem       string // one line; what another program says in it is quoted
+}
+
+// note adds what failed in an attempt at an episode.
+func (t *Stats) note(r *runner) {
+	failure := Failure{Tag: r.source.Tag, Group: r.group, Member: r.member, Seed: r.seed}
+	switch {
+	case r.failed():
+		t.Failed = added(t.Failed, map[string]int{r.stop: 1})
+		failure.Cause, failure.Problem = r.stop, r.game.failure.Error()
+	case r.closing != nil:
+		failure.Problem = r.closing.Error()
+	default:
+		return
+	}
+	t.Failures = append(t.Failures, failure)
+}
+
+// Warnings are the failures in words: one line for all of the same environment and cause, with the first of them.
+func (t Stats) Warnings() []string {
+	type kind struct{ tag, cause string }
+	times, first := map[kind]int{}, map[kind]Failure{}
+	var order []kind
+	for _, f := range t.Failures {
+		k := kind{f.Tag, f.Cause}
+		if times[k]++; times[k] == 1 {
+			first[k], order = f, append(order, k)
+		}
+	}
+	var lines []string
+	for _, k := range order {
+		f, what := first[k], "failed ("+k.cause+")"
+		if k.cause == "" {
+			what = "could not be closed"
+		}
+		lines = append(lines, fmt.Sprintf("environment %s: %s %s, first in group %d, member %d, seed %d: %s", k.tag,
+			count(times[k], "episode"), what, f.Group, f.Member, f.Seed, f.Problem))
+	}
+	return lines
+}
+
+// FailedCauses says how many episodes failed and why, as "timeout 12, error 4"; "" where none did.
+func (t Stats) FailedCauses() string {
+	var parts []string
+	for _, cause := range Causes {
+		if n := t.Failed[cause]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", cause, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// keep takes those episodes that somebody can learn from: not those that failed, nor one that is all that is left of
+// its group, which nothing can be compared with.
+func keep(runners []*runner) (kept []*runner) {
+	members := map[int]int{}
+	for _, r := range runners {
+		if !r.failed() {
+			members[r.group]++
+		}
+	}
+	for _, r := range runners {
+		if !r.failed() && (members[r.group] > 1 || r.source.GroupSize == 1) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// failureWindow is over how many steps the share of failed episodes is taken: a server that is away for one of them
+// does not end the run.
+const failureWindow = 4
+
+// failureRate remembers the steps last played.
+type failureRate struct {
+	steps []Stats
+	wait  time.Duration // before the last second attempt that waited; 0 = there was none since a step without failures
+}
+
+// The waits before second attempts grow from the first to the last of these.
+const (
+	firstWait = time.Second
+	lastWait  = time.Minute
+)
+
+// pause waits before the second attempt where more than a share of the episodes failed: something that all of them
+// need is away, and may come back.
+func (f *failureRate) pause(ctx context.Context, failed, all int, most float64) error {
+	if float64(failed) <= most*float64(all) {
+		return nil
+	}
+	f.wait = min(max(2*f.wait, firstWait), lastWait)
+	select {
+	case <-time.After(f.wait):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// add counts a step. It is an error if more than a share of the episodes in the window could not be played.
+func (f *failureRate) add(s Stats, most float64) error {
+	if len(s.Failures) == 0 {
+		f.wait = 0
+	}
+	f.steps = append(f.steps, s)
+	f.steps = f.steps[max(0, len(f.steps)-failureWindow):]
+	var all Stats
+	for _, step := range f.steps {
+		all.merge(step)
+	}
+	if float64(all.LeftOut) <= most*float64(all.Planned) {
+		return nil
+	}
+	last := ""
+	if n := len(s.Failures); n > 0 {
+		last = ". The last failure: " + s.Failures[n-1].Problem
+	}
+	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than "+
+		"rollout.max_failed = %g of them%s. "+
+		"Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
 }

@@ -25,12 +25,11 @@ func TestStatsAddUp(t *testing.T) {
 			all.EnvWait != 4*time.Second || len(all.Failures) != 1 {
 			t.Errorf("together %+v", all)
 		}
-		all.Episodes, all.Turns = 4, 7
-		m := all.Metrics()
-		if m.Episodes != 4 || m.Turns != 7 || m.Prompts != 30 || m.Replies != 8 ||
-			m.Stops[episode.Turns] != 0.75 || m.Stops[episode.Length] != 0.25 ||
-			len(m.Stops) != len(episode.Stops) || len(m.Failed) != len(Causes) {
-			t.Errorf("metrics %+v", m)
+		all.complete([]*episode.Episode{{Turns: make([]episode.Turn, 4)}, {Turns: make([]episode.Turn, 3)}, {}})
+		if all.Episodes != 3 || all.LeftOut != 1 || all.Turns != 7 || all.PromptTokens != 30 || all.NewTokens != 8 ||
+			all.StopShares[episode.Turns] != 0.75 || all.StopShares[episode.Length] != 0.25 ||
+			len(all.StopShares) != len(episode.Stops) || len(all.Failed) != len(Causes) {
+			t.Errorf("of all %+v", all)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/run/rundir"
 	"gyre/torch"
 )
@@ -130,11 +131,22 @@ func (c *Checkpoints) write(ctx context.Context, p *checkpoint.Pending, name str
 	if err = c.World.Agree(ctx, err); err != nil {
 		return err
 	}
-	err = checkpoint.SaveModel(ctx, l.Model, dir, c.Config.Model.Path, dtype)
+	if lora := l.Model.Config.LoRA; lora.Rank > 0 {
+		err = checkpoint.SaveAdapter(ctx, l.Model, dir, c.adapterConfig(lora))
+	} else {
+		err = checkpoint.SaveModel(ctx, l.Model, dir, c.Config.Model.Path, dtype)
+	}
 	if err = c.World.Agree(ctx, err); err != nil || !c.Config.Checkpoint.Optimizer {
 		return err
 	}
 	return c.World.Agree(ctx, checkpoint.SaveOptimizer(ctx, state, l.Model, l.Optimizer))
+}
+
+// adapterConfig describes the run's adapters as PEFT does.
+func (c *Checkpoints) adapterConfig(lora torch.LoRA) peft.Config {
+	l := c.Config.LoRA
+	return peft.Config{Base: c.baseDir, Rank: int64(lora.Rank), Alpha: l.Alpha, RSLoRA: l.RSLoRA, Dropout: l.Dropout,
+		Targets: lora.Targets.Names()}
 }
 
 // Commit gives a written checkpoint its name, and removes those that are no longer kept. Nobody goes on before it is

@@ -21,18 +21,22 @@ type Evaluation struct {
 	Parameters int64 // of the policy
 }
 
-// Evaluate plays the validation set of a configuration with the policy in model.path, or with that of a checkpoint (a
-// run directory, a global_step_N folder or a Hugging Face directory). It needs no run directory; episodes go to
-// output unless that is empty. Every process of world plays some of the groups and returns the whole; nil is this
-// process alone.
-func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, world *ranks.World,
+// Evaluated says which policy is evaluated: that of a checkpoint (a run directory, a global_step_N folder or a Hugging
+// Face directory), or model.path with the adapter in a directory of PEFT's layout. One of them is "", or both are:
+// the policy is then that in model.path.
+type Evaluated struct{ Checkpoint, Adapter string }
+
+// Evaluate plays the validation set of a configuration with a policy. It needs no run directory; episodes go to output
+// unless that is empty. Every process of world plays some of the groups and returns the whole; nil is this process
+// alone.
+func Evaluate(ctx context.Context, c *config.Config, policy Evaluated, output string, world *ranks.World,
 	console *metrics.Console) (*Evaluation, error) {
 	if info, err := os.Stat(output); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}
 	s := New(c, console, world)
 	defer s.Close()
-	parts, err := s.evaluated(ctx, checkpoint)
+	parts, err := s.evaluated(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +63,12 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	return &Evaluation{line.Floats(), episodes, experiment.Parameters(opened.Policy.Shape)}, nil
 }
 
-// evaluated are the parts of an experiment that a checkpoint is evaluated with.
-func (s *Session) evaluated(ctx context.Context, dir string) (experiment.Parts, error) {
-	from, err := s.Locate(ctx, dir)
+// evaluated are the parts of an experiment that a policy is evaluated with.
+func (s *Session) evaluated(ctx context.Context, policy Evaluated) (experiment.Parts, error) {
+	if policy.Adapter != "" {
+		return experiment.Parts{Play: true, Adapter: policy.Adapter}, s.settle(ctx, policy.Adapter)
+	}
+	from, err := s.Locate(ctx, policy.Checkpoint)
 	if err != nil {
 		return experiment.Parts{}, err
 	}
@@ -70,9 +77,9 @@ func (s *Session) evaluated(ctx context.Context, dir string) (experiment.Parts, 
 }
 
 // CheckEvaluation opens what Evaluate would play with, but for the weights.
-func CheckEvaluation(c *config.Config, checkpoint string, console *metrics.Console) (*experiment.Experiment, error) {
+func CheckEvaluation(c *config.Config, policy Evaluated, console *metrics.Console) (*experiment.Experiment, error) {
 	s := New(c, console, nil)
-	parts, err := s.evaluated(context.Background(), checkpoint)
+	parts, err := s.evaluated(context.Background(), policy)
 	if err != nil {
 		return nil, err
 	}

@@ -75,9 +75,7 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 	if err := r.track(episodes, step); err != nil {
 		return nil, err
 	}
-	line, core, found := metrics.Line{}, map[string]float64{}, rollout.Summarize(episodes)
-	coreValidation(episodes, core)
-	line.Copy(core)
+	line, found := coreValidation(episodes), rollout.Summarize(episodes)
 	line.Add(validationMetrics{found.Length, found.Environments},
 		TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
 	return line, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
@@ -175,7 +173,7 @@ func Members(episodes []*episode.Episode) (groups [][]*episode.Episode) {
 
 // coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K
 // and worst@K over the K members of each group.
-func coreValidation(episodes []*episode.Episode, m map[string]float64) {
+func coreValidation(episodes []*episode.Episode) metrics.Line {
 	type found struct{ mean, best, worst, episodes, groups float64 }
 	all := map[string]found{}
 	for _, group := range Members(episodes) {
@@ -196,12 +194,14 @@ func coreValidation(episodes []*episode.Episode, m map[string]float64) {
 			all[key] = sum
 		}
 	}
+	m := metrics.Line{}
 	for key, sum := range all {
 		m[fmt.Sprintf(key, "mean")] = sum.mean / sum.episodes
 		if sum.episodes > sum.groups {
 			m[fmt.Sprintf(key, "best")], m[fmt.Sprintf(key, "worst")] = sum.best/sum.groups, sum.worst/sum.groups
 		}
 	}
+	return m
 }
 
 // mostReward is the largest reward of given episodes: its square is far from the limits of float64, and advantages

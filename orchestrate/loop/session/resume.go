@@ -35,6 +35,8 @@ type State struct {
 	SamplerGap float64 `json:"sampler_gap"`
 	Unsound    int     `json:"unsound"` // the step since which gradients are not finite; 0 = they are
 	Sound      int     `json:"sound"`   // the newest checkpoint before that
+	// the fingerprint of the model that the run's adapters lie beside; "" without [lora]
+	Base string `json:"base,omitempty"`
 }
 
 // penaltySettings are what the configuration says of the divergence in the rewards.
@@ -175,6 +177,23 @@ func (r *Training) sameModel(other string) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
+// sameBase sees that the adapters of a resumed run lie beside the model that they were trained beside.
+func (r *Training) sameBase() error {
+	if r.base == nil {
+		return nil
+	}
+	found, err := checkpoint.Fingerprint(r.baseDir)
+	if err != nil {
+		return err
+	}
+	if r.State.Base != "" && r.State.Base != found {
+		return fmt.Errorf("the base model in %s has changed (%.12s…): the run's adapters were trained beside %.12s…; put "+
+			"that model there again", r.baseDir, found, r.State.Base)
+	}
+	r.State.Base = found
+	return nil
+}
+
 // markDone leaves a finished run as it is, but for one that was killed between its last checkpoint and its last word.
 func (r *Training) markDone() error {
 	r.Log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to "+
@@ -191,14 +210,19 @@ func (r *Training) markDone() error {
 func inexact(from string) (string, error) {
 	var why []string
 	for _, name := range []string{"actor", "critic"} {
-		c, err := checkpoint.ReadConfig(filepath.Join(from, name))
+		dir := filepath.Join(from, name)
+		c, err := checkpoint.ReadConfig(dir)
 		if errors.Is(err, fs.ErrNotExist) && name == "critic" {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		if c.DType != weights.F32 {
+		base, err := checkpoint.BaseOf(dir)
+		if err != nil {
+			return "", err
+		}
+		if base == "" && c.DType != weights.F32 { // adapters are saved as they are
 			why = append(why, fmt.Sprintf("the %s's weights were rounded to %v (checkpoint.dtype)", name, c.DType))
 		}
 		if _, err := os.Stat(moments(from, name)); errors.Is(err, fs.ErrNotExist) {

@@ -125,6 +125,9 @@ func (r *Training) OpenModels(ctx context.Context, from string, parts experiment
 	if err != nil {
 		return err
 	}
+	if err := r.sameBase(); err != nil {
+		return err
+	}
 	if from != "" {
 		if err := r.Checkpoints.restore(from, r.State.Step); err != nil {
 			return err
@@ -277,12 +280,6 @@ func (r *Training) Stopping(ctx context.Context, requested <-chan struct{}) (err
 	case <-requested:
 		errors.As(interrupt.Cause(ctx), &mine)
 	default:
-	}
-	if r.World == nil {
-		if mine == nil {
-			return nil, nil
-		}
-		return mine, nil
 	}
 	number := 0.0
 	if mine != nil {

@@ -31,7 +31,9 @@ type Session struct {
 	Reference *train.Learner      // nil unless something uses it
 	Sampler   *experiment.Sampler // nil when nothing is played
 
-	shard string // fsdp.shard, settled; "" until models are opened
+	base    *torch.Model // that the run's adapters lie beside; nil without
+	baseDir string
+	shard   string // fsdp.shard, settled; "" until models are opened
 }
 
 // New is a session without models. Close it.
@@ -45,14 +47,9 @@ func (s *Session) Close() {
 	s.Critic.Close()
 	s.Actor.Close()
 	s.Reference.Close()
-}
-
-// Temperature of the trained policy's log-probs: the rollout's, or 1 when rollouts are greedy.
-func Temperature(c *config.Config) float64 {
-	if c.Rollout.Temperature <= 0 {
-		return 1
+	if s.base != nil {
+		s.base.Close()
 	}
-	return c.Rollout.Temperature
 }
 
 // Locate finds a checkpoint, model.path when none is named, says which damaged ones were passed over, and settles the
@@ -205,7 +202,7 @@ func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 	if err := s.Actor.Model.Gather(); err != nil {
 		return false, err
 	}
-	gap, err := experiment.LogprobGap(ctx, s.Actor.Model, s.Sampler.Engine, Temperature(s.Config))
+	gap, err := experiment.LogprobGap(ctx, s.Actor.Model, s.Sampler.Engine, experiment.Temperature(s.Config))
 	if err == nil { // on any rank's machine
 		gap, err = s.World.Max(ctx, gap)
 	}
@@ -221,22 +218,38 @@ func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 
 // loadModels loads what an experiment has; learners without a way of learning only compute.
 func (s *Session) loadModels(from *experiment.Experiment, actor, critic *train.Optimization) (err error) {
-	if s.Actor, err = s.loadLearner("policy", from.Policy, actor); err != nil {
+	if s.Actor, err = s.loadLearner("policy", from.Policy, from.Policy, actor); err != nil {
 		return err
 	}
 	if from.Critic != nil {
-		if s.Critic, err = s.loadLearner("critic", from.Critic, critic); err != nil {
+		if s.Critic, err = s.loadLearner("critic", from.Critic, from.Policy, critic); err != nil {
 			return err
 		}
 	}
 	if from.Reference != nil {
-		s.Reference, err = s.loadLearner("KL reference", from.Reference, nil)
+		s.Reference, err = s.loadLearner("KL reference", from.Reference, from.Policy, nil)
 	}
 	return err
 }
 
-func (s *Session) loadLearner(who string, from *experiment.Model, how *train.Optimization) (*train.Learner, error) {
-	model, notes, err := from.LoadOver(s.sharding())
+// load loads a model. Adapters of one base share it, and so does who only reads that base.
+func (s *Session) load(from, policy *experiment.Model) (model *torch.Model, notes []string, err error) {
+	if policy.Shape.LoRA.Rank == 0 || from.Dir != policy.Dir {
+		return from.LoadOver(s.sharding())
+	}
+	if s.base == nil {
+		if s.base, notes, err = policy.LoadBase(s.sharding()); err != nil {
+			return nil, nil, err
+		}
+		s.baseDir = policy.Dir
+	}
+	model, err = from.Beside(s.base, s.sharding())
+	return model, notes, err
+}
+
+func (s *Session) loadLearner(who string, from, policy *experiment.Model,
+	how *train.Optimization) (*train.Learner, error) {
+	model, notes, err := s.load(from, policy)
 	if err != nil {
 		return nil, fmt.Errorf("loading the %s: %w", who, err)
 	}
@@ -255,17 +268,17 @@ func (s *Session) loadLearner(who string, from *experiment.Model, how *train.Opt
 }
 
 // PolicyOptimization is that of [actor], with its schedule for runs of so many optimizer steps.
-func PolicyOptimization(a config.Actor, steps int) (*train.Optimization, schedule.Schedule) {
-	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}
-	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, schedule.Schedule{Kind: a.Schedule, Peak: a.LR,
-		Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps}
+func PolicyOptimization(a config.Actor, l config.LoRA, steps int) (*train.Optimization, schedule.Schedule) {
+	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay, BRate: l.Plus}
+	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, schedule.Schedule{Kind: a.Schedule,
+		Peak: l.LearningRate(a.LR), Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps}
 }
 
 // CriticOptimization is that of [critic].
-func CriticOptimization(k config.Critic, steps int) (*train.Optimization, schedule.Schedule) {
-	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}
+func CriticOptimization(k config.Critic, l config.LoRA, steps int) (*train.Optimization, schedule.Schedule) {
+	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay, BRate: l.Plus}
 	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad},
-		schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps, Total: steps}
+		schedule.Schedule{Kind: k.Schedule, Peak: l.LearningRate(k.LR), Warmup: k.WarmupSteps, Total: steps}
 }
 
 // sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits

@@ -86,8 +86,8 @@ func TestFamiliarNamesOfValidations(t *testing.T) {
 	played := func(group int, tag string, reward float64, success bool) *episode.Episode {
 		return &episode.Episode{Group: group, Tag: tag, Success: success, Rewards: []episode.Reward{{Value: reward}}}
 	}
-	m := map[string]float64{}
-	coreValidation([]*episode.Episode{played(4, "a", 2, true), played(4, "a", 6, false), played(1, "b", 1, false)}, m)
+	m := coreValidation([]*episode.Episode{played(4, "a", 2, true), played(4, "a", 6, false), played(1, "b", 1, false)}).
+		Floats()
 	want := map[string]float64{
 		"val-core/a/reward/mean@2": 4, "val-core/a/reward/best@2": 6, "val-core/a/reward/worst@2": 2,
 		"val-core/a/acc/mean@2": 0.5, "val-core/a/acc/best@2": 1, "val-core/a/acc/worst@2": 0,

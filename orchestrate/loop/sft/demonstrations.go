@@ -133,17 +133,11 @@ func rowsOf(tokenizer *chat.Tokenizer, e *episode.Episode, split string) (rows [
 		if turn.Reply == turn.End || !e.Mask[turn.Reply] {
 			continue
 		}
-		start := 0
-		for _, context := range e.Contexts {
-			if context <= turn.Observation {
-				start = context
-			}
-		}
 		reply := e.IDs[turn.Reply:turn.End]
 		if n := len(reply) - 1; slices.Contains(stops, reply[n]) {
 			reply = reply[:n]
 		}
-		rows = append(rows, Demonstration{e.Tag, tokenizer.Decode(e.IDs[start:turn.Reply], false),
+		rows = append(rows, Demonstration{e.Tag, tokenizer.Decode(e.IDs[e.SequenceStart(turn.Reply):turn.Reply], false),
 			tokenizer.Decode(reply, false),
 			shownExtra{split, e.Seed, i + 1}})
 	}

@@ -76,7 +76,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 	}
 	how := c.Actor // what is not in [sft]: betas, eps, weight decay, clipping
 	how.LR, how.Schedule, how.MinLRRatio, how.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
-	learning, rate := session.PolicyOptimization(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
+	learning, rate := session.PolicyOptimization(how, c.LoRA, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
 	t.rate, t.rollouts = rate, session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}
 	return t.OpenModels(ctx, from, t.parts(), learning, nil)
 }

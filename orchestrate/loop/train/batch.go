@@ -32,6 +32,9 @@ type Batch struct {
 	Sequences  []Sequence
 	Rows       []int       // positions in the batch that this one was taken from; nil: it was not taken from another
 	Old        [][]float32 // log-probs of the policy that is about to be updated
+	Behaviour  [][]float32 // log-probs of the policy that drew the tokens; nil: Old
+	Importance [][]float32 // weights of the policy loss of the tokens; nil: 1
+	OverBatch  [][]float32 // what a policy loss reads of the whole mini-batch: see Learner.OverBatch
 	Reference  [][]float32 // log-probs of the reference policy
 	Values     [][]float32 // of the value network before its update
 	Advantages [][]float32
@@ -45,6 +48,14 @@ type Batch struct {
 // Len is the number of sequences.
 func (b *Batch) Len() int { return len(b.Sequences) }
 
+// Sampled counts the sampled tokens of all sequences.
+func (b *Batch) Sampled() (n int) {
+	for _, s := range b.Sequences {
+		n += s.Sampled()
+	}
+	return n
+}
+
 // Take is the batch of some rows, which shares their columns with this one.
 func (b *Batch) Take(rows []int) *Batch {
 	from := rows
@@ -53,6 +64,7 @@ func (b *Batch) Take(rows []int) *Batch {
 	}
 	return &Batch{
 		Sequences: Rows(b.Sequences, rows), Rows: from, Progress: b.Progress,
+		Behaviour: Rows(b.Behaviour, rows), Importance: Rows(b.Importance, rows), OverBatch: Rows(b.OverBatch, rows),
 		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Values: Rows(b.Values, rows),
 		Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows), Weights: Rows(b.Weights, rows),
 	}

@@ -229,7 +229,8 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 		return l.valuePass(b, micro, o, columns[0])
 	}
 	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages),
-		Weights: gather(micro, b.Weights)}
+		Weights: gather(micro, b.Weights), Behaviour: gather(micro, b.Behaviour),
+		OverBatch: gather(micro, b.OverBatch), Importance: gather(micro, b.Importance)}
 	if o.KL != torch.KLNone {
 		in.RefLogprobs = gather(micro, b.Reference)
 	}

@@ -23,7 +23,11 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) {
 		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
 		line.Add(scoreMetrics{Coef: &p.penalty.Coef, Divergence: &s.divergence})
 	}
-	estimate := advantage.Compute(trajectories, a.Estimation(), s.scale)
+	how := a.Estimation()
+	for _, part := range p.Config.Rewards {
+		how.PartWeights = append(how.PartWeights, part.Weight)
+	}
+	estimate := advantage.Compute(trajectories, how, s.scale)
 	line.Add(estimate.Reweighting)
 	b.Advantages, b.Returns = make([][]float32, b.Len()), make([][]float32, b.Len())
 	for i := range trajectories {
@@ -38,6 +42,9 @@ func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
 	for i, e := range s.Episodes {
 		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(c)),
 			TurnEnds: turnEnds(e)}
+		for _, part := range c.Rewards {
+			out[i].Parts = append(out[i].Parts, episode.Sum(e.Components[part.Name]))
+		}
 		if s.Batch.Values != nil {
 			out[i].Values = convert[float64](s.Batch.Values[i])
 		}

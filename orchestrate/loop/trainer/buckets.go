@@ -190,7 +190,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 
 // subjectOf is the policy on a prepared batch, under the loss of the update.
 func subjectOf(e *session.Session, s Selection) gradients.Subject {
-	batch, o := *s.Batch, objective(e.Config)
+	batch, o := *s.Batch, experiment.Objective(e.Config)
 	batch.Weigh(e.Config.Actor.LossAggregation, s.width)
 	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}
 }

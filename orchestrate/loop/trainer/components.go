@@ -146,7 +146,7 @@ func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (subject 
 	subject = subjectOf(o.Session, s)
 	given := func(e *episode.Episode) bool { return e.Logprob != nil } // which may be another policy's
 	if o.given && !o.Config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) {
-		at := train.What{Temperature: session.Temperature(o.Config)}
+		at := train.What{Temperature: experiment.Temperature(o.Config)}
 		subject.Batch.Old, err = o.Actor.Score(ctx, subject.Batch, at)
 	}
 	return subject, err
@@ -157,21 +157,10 @@ func rewarded(s Selection, c *config.Config) []gradients.Rewarded {
 	out := make([]gradients.Rewarded, len(s.Episodes))
 	for i, t := range trajectories(s, c) {
 		out[i] = gradients.Rewarded{Trajectory: t, Components: map[string][]float64{}}
-		for name, score := range componentScores(s.Episodes[i]) {
+		for name, rewards := range s.Episodes[i].Components {
 			own := *s.Episodes[i]
-			own.Score, own.Rewards = score, own.Components[name]
+			own.Score, own.Rewards = episode.Sum(rewards), rewards
 			out[i].Components[name] = tokenRewards(&own, creditsTurns(c))
-		}
-	}
-	return out
-}
-
-// componentScores are what an episode earned by component, unweighted.
-func componentScores(e *episode.Episode) map[string]float64 {
-	out := map[string]float64{}
-	for name, rewards := range e.Components {
-		for _, r := range rewards {
-			out[name] += r.Value
 		}
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
@@ -97,16 +98,20 @@ mini_batch = 48
 	return t, s
 }
 
+func plainUpdate(b *testing.B, t *session.Session, s Selection) {
+	u := update{Session: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}}
+	if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkUpdate is what the analysis is compared with: one plain update of the batch; and the same with bucket norms
 // on the way.
 func BenchmarkUpdate(b *testing.B) {
 	run := func(b *testing.B, overrides ...string) {
 		t, s := benchTrainer(b, overrides...)
 		for b.Loop() {
-			u := update{Session: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}}
-			if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
-				b.Fatal(err)
-			}
+			plainUpdate(b, t, s)
 		}
 	}
 	b.Run("plain", func(b *testing.B) { run(b) })
@@ -145,9 +150,9 @@ func BenchmarkAnalysis(b *testing.B) {
 }
 
 // BenchmarkComponents measures the gradients of the reward components on the same batch, with their bands: without and
-// with the loss's other terms.
+// with the loss's other terms. Without, the cost in plain updates has a limit.
 func BenchmarkComponents(b *testing.B) {
-	for _, parts := range []int{3, 8} {
+	for parts, limit := range map[int]float64{3: 2.2, 8: 4.5} {
 		for _, terms := range []bool{false, true} {
 			name, overrides := fmt.Sprintf("%d parts", parts), []string{"algorithm.kl_coef=0",
 				"algorithm.entropy_coef=0"}
@@ -166,11 +171,20 @@ func BenchmarkComponents(b *testing.B) {
 						x.Score += v
 					}
 				}
+				plainUpdate(b, t, s) // warms up
+				begin := time.Now()
+				plainUpdate(b, t, s)
+				plain := time.Since(begin).Seconds()
 				for b.Loop() {
 					if _, err := (&componentObserver{Session: t}).measure(context.Background(), 1, s,
 						metrics.Line{}); err != nil {
 						b.Fatal(err)
 					}
+				}
+				cost := b.Elapsed().Seconds() / float64(b.N) / plain
+				b.ReportMetric(cost, "updates/op")
+				if !terms && cost > limit {
+					b.Errorf("%d parts cost %.2f plain updates, expected at most %g", parts, cost, limit)
 				}
 			})
 		}

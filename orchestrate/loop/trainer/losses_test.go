@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,7 +27,10 @@ func TestActorHasTheKeysOfLosses(t *testing.T) {
 		for _, c := range loss.Constants {
 			tag := fields[c.Name]
 			value, err := strconv.ParseFloat(tag.Get("default"), 64)
-			if err != nil || value != c.Default || tag.Get("range") != c.Range {
+			if names := tag.Get("oneof"); names != "" {
+				value, err = float64(slices.Index(strings.Split(names, ","), tag.Get("default"))), nil
+			}
+			if err != nil || value != c.Default || tag.Get("range")+tag.Get("oneof") != c.Range {
 				t.Errorf("loss %s has a constant %s in %s with default %v, but [actor] has %q", loss.Name, c.Name, c.Range,
 					c.Default, tag)
 			}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/collapse"
-	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -44,7 +44,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 		for k := range mask {
 			mask[k] = k >= s.From
 		}
-		scores, err := p.Actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), session.Temperature(cfg),
+		scores, err := p.Actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), experiment.Temperature(cfg),
 			false)
 		if err != nil {
 			t.Fatal(err)

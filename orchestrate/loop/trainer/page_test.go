@@ -21,7 +21,7 @@ var rewrite = flag.Bool("update", false, "write docs/metrics.md from the tags of
 
 // documented are the tables of docs/metrics.md that are made of the structs in which phases report.
 var documented = map[string][]any{
-	"rollout": {rollout.Metrics{}, episodeMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
+	"rollout": {rollout.Stats{}, episodeMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
 	"batch":   {batchMetrics{}, analysisOnly{}},
 	"filter":  {selectionMetrics{}},
 	"update": {scoreMetrics{}, advantage.Reweighting{},

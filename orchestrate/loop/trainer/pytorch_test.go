@@ -113,7 +113,8 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 				t.Fatal(err)
 			}
 			compareMetrics(t, want, filepath.Join(run, "replay", "metrics.jsonl"))
-			compareWeights(t, strings.TrimSuffix(file, ".json")+".safetensors", trainer.Actor.Model)
+			expected := readSafetensors(t, strings.TrimSuffix(file, ".json")+".safetensors")
+			compareWeights(t, expected, "", trainer.Actor.Model)
 		})
 	}
 }
@@ -157,9 +158,9 @@ func compareMetrics(t *testing.T, want expectation, path string) {
 	}
 }
 
-func compareWeights(t *testing.T, path string, model *torch.Model) {
+// compareWeights compares a model's parameters with those expected under their names and a prefix.
+func compareWeights(t *testing.T, expected map[string][]float32, prefix string, model *torch.Model) {
 	t.Helper()
-	expected := readSafetensors(t, path)
 	parameters, err := model.Parameters()
 	if err != nil {
 		t.Fatal(err)
@@ -170,18 +171,22 @@ func compareWeights(t *testing.T, path string, model *torch.Model) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, ok := expected[p.Name]
-		if !ok || len(want) != len(got) {
-			t.Fatalf("%s: PyTorch has %d values, the model %d", p.Name, len(want), len(got))
-		}
-		difference, size := 0.0, 0.0
-		for i := range got {
-			difference += math.Pow(float64(got[i])-float64(want[i]), 2)
-			size += math.Pow(float64(want[i]), 2)
-		}
-		if relative := math.Sqrt(difference / size); relative > 1e-4 || math.IsNaN(relative) {
-			t.Errorf("%s: relative difference %.2g from PyTorch's", p.Name, relative)
-		}
+		compareValues(t, p.Name, got, expected[prefix+p.Name])
+	}
+}
+
+func compareValues(t *testing.T, name string, got, want []float32) {
+	t.Helper()
+	if len(want) == 0 || len(want) != len(got) {
+		t.Fatalf("%s: PyTorch has %d values, the model %d", name, len(want), len(got))
+	}
+	difference, size := 0.0, 0.0
+	for i := range got {
+		difference += math.Pow(float64(got[i])-float64(want[i]), 2)
+		size += math.Pow(float64(want[i]), 2)
+	}
+	if relative := math.Sqrt(difference / size); relative > 1e-4 || math.IsNaN(relative) {
+		t.Errorf("%s: relative difference %.2g from PyTorch's", name, relative)
 	}
 }
 

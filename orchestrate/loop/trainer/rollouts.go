@@ -43,7 +43,7 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	r.clock.Sampling(before, after)
 	r.clock.Add("gen", stats.Generation)
 	r.clock.Add("env_wait", stats.EnvWait)
-	line.Add(stats.Metrics())
+	line.Add(stats)
 	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
 	line.Add(newEpisodeMetrics(episodes))
 	return episodes, r.Save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")

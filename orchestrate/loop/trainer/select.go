@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
@@ -28,6 +29,9 @@ type Selection struct {
 	oldFromSampler bool     // the old log-probs are the sampler's, unchecked
 	gap            *float64 // the most that the sampler's log-probs are away from the trainer's; nil: not measured
 	divergence     float64  // from the reference, where that is part of the rewards
+	step           int
+	entropies      [][]float32 // before the update, where actor.entropy_top asks for them
+	proximal       bool        // the old log-probs are those of the policy before the update
 }
 
 // preparation is the phase between rollout and update: it filters a batch and fills its columns. It remembers nothing
@@ -46,7 +50,7 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 	var entropies [][]float32
 	if m := p.Config.Filter.Metric; m == "entropy" || m == "entropy_variance" {
 		var err error
-		what := train.What{Entropy: true, Temperature: session.Temperature(p.Config)}
+		what := train.What{Entropy: true, Temperature: experiment.Temperature(p.Config)}
 		if entropies, err = p.Actor.Score(ctx, session.BatchOf(episodes), what); err != nil {
 			return Selection{}, fmt.Errorf("entropies for the filter: %w", err)
 		}
@@ -97,7 +101,7 @@ func (p *preparation) prepare(ctx context.Context, s *Selection, line metrics.Li
 		return err
 	}
 	p.advantages(s, line)
-	return nil
+	return p.correct(ctx, s, line)
 }
 
 // score fills the columns that models compute: old and reference log-probs, and values.
@@ -123,7 +127,7 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 func (p *preparation) column(ctx context.Context, phase, name string, model *train.Learner,
 	b *train.Batch) (column [][]float32, err error) {
 	err = p.clock.Measure(phase, func() (err error) {
-		column, err = model.Score(ctx, b, train.What{Temperature: session.Temperature(p.Config)})
+		column, err = model.Score(ctx, b, train.What{Temperature: experiment.Temperature(p.Config)})
 		return err
 	})
 	if err != nil {
@@ -133,12 +137,16 @@ func (p *preparation) column(ctx context.Context, phase, name string, model *tra
 }
 
 // oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and
-// those that replayed episodes carry, and computes the others.
+// those that replayed episodes carry, unless these are to be corrected for their policy, and computes the others.
 func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metrics.Line) error {
 	trusted := !p.Config.Actor.RecomputeLogprobs && (p.exact || p.given)
+	if p.given && p.Config.Corrects() {
+		trusted = false
+	}
 	var others []int
-	s.Batch.Old = make([][]float32, s.Batch.Len())
+	s.Batch.Old, s.Batch.Behaviour = make([][]float32, s.Batch.Len()), make([][]float32, s.Batch.Len())
 	for i, e := range s.Episodes {
+		s.Batch.Behaviour[i] = e.Logprob
 		if trusted && e.Logprob != nil {
 			s.Batch.Old[i] = e.Logprob
 		} else {
@@ -156,6 +164,9 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 	}
 	for k, i := range others {
 		s.Batch.Old[i] = computed[k]
+		if s.Batch.Behaviour[i] == nil {
+			s.Batch.Behaviour[i] = computed[k]
+		}
 	}
 	if !p.given {
 		s.gap = widest(s.Episodes, others, s.Batch.Old)

@@ -91,6 +91,7 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 	if learns, err := t.judge(s); err != nil || !learns {
 		return err
 	}
+	s.Chosen.step = s.Number
 	batch, only := s.Chosen.Batch, t.Config.Analysis.Only
 	if batch.Len() > 0 {
 		if err := t.preparation.prepare(ctx, &s.Chosen, s.Line); err != nil {

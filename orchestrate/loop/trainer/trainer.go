@@ -6,8 +6,8 @@
 //	metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀───────┘           (trainer.go, advance)
 //
 // rollouts.go plays or replays the episodes; select.go filters them and has the models score them; advantages.go
-// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go,
-// tracking.go) measure and record: a step without them gives the same weights. Directory, models,
+// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go)
+// measure and record: a step without them gives the same weights. Directory, models,
 // checkpoints and resuming are package session's, arithmetic over ranks is package train's.
 //
 // Everything a step draws is keyed by (seed, stream, step, episode, turn), so a step can be repeated exactly from the
@@ -65,8 +65,8 @@ func (t *Trainer) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	actor, actorRate := session.PolicyOptimization(c.Actor, c.Run.Steps)
-	critic, criticRate := session.CriticOptimization(c.Critic, c.Run.Steps)
+	actor, actorRate := session.PolicyOptimization(c.Actor, c.LoRA, c.Run.Steps)
+	critic, criticRate := session.CriticOptimization(c.Critic, c.LoRA, c.Run.Steps)
 	if err := t.OpenModels(ctx, from, TrainingParts(t.rollouts.replay != nil), actor, critic); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
 	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
-	t.update = update{Session: t.Session, clock: t.clock, actorRate: actorRate, criticRate: criticRate}
+	t.update = update{Session: t.Session, clock: t.clock, preparation: &t.preparation, actorRate: actorRate, criticRate: criticRate}
 	if err := t.observe(); err != nil {
 		return err
 	}

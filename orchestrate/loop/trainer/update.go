@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"math"
 
-	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
-	"gyre/torch"
 )
 
 // update is the phase in which critic and actor learn from a prepared batch.
 type update struct {
 	*session.Session
 	clock                 *session.Clock
+	preparation           *preparation
 	actorRate, criticRate schedule.Schedule
 }
 
@@ -29,6 +29,8 @@ type fitting struct {
 	width             int    // see train.Batch.Weigh
 	objective         train.Objective
 	columns           []train.Column
+	// fill, if not nil, fills what the loss reads of a whole mini-batch of rows of the batch.
+	fill func(ctx context.Context, mini *train.Batch, rows []int, at fill) error
 }
 
 // fit runs the epochs and sums up what the mini-batches found.
@@ -36,9 +38,17 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 	bar, done := u.Console.Bar(f.who+" update", f.epochs*b.Len()), 0
 	defer bar.Close()
 	norm := 0.0
-	for range f.epochs {
-		for _, rows := range train.MiniBatches(b.Len(), f.miniBatch) {
+	for epoch := range f.epochs {
+		for index, rows := range train.MiniBatches(b.Len(), f.miniBatch) {
 			mini := b.Take(rows)
+			if f.fill != nil {
+				if err := f.fill(ctx, mini, rows, fill{epoch: epoch, index: index, proximal: m.applied == 0}); err != nil {
+					return sum, m, fmt.Errorf("%s update: %w", f.who, err)
+				}
+			}
+			if mini.Sampled() == 0 { // all of them were rejected
+				continue
+			}
 			mini.Progress = func(sequences int) { done += sequences; bar.Set(done) }
 			mini.Weigh(f.aggregation, f.width)
 			losses, err := f.policy.Backward(ctx, mini, f.objective, f.columns)
@@ -94,11 +104,20 @@ func (u *update) actor(ctx context.Context, s *Step) error {
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
-		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config),
+		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: experiment.Objective(u.Config),
 		columns: train.Terms(policy.Gradients())}
+	f.fill = func(ctx context.Context, mini *train.Batch, rows []int, at fill) error {
+		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
+		at.proximal = at.proximal && s.Chosen.proximal
+		return u.preparation.fillMiniBatch(ctx, mini, at)
+	}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
 	if err != nil {
 		return err
+	}
+	if fit.batches == 0 {
+		u.Log.Warnf("step %d: importance.reject has left no token: the policy stays as it is", s.Number)
+		return nil
 	}
 	if s.Chosen.oldFromSampler { // the gap is the sampler's error
 		s.Chosen.gap = &fit.gap
@@ -125,23 +144,4 @@ func (u *update) critic(ctx context.Context, s *Step) error {
 		s.Line.Add(newCriticMetrics(fit, sum))
 		return err
 	})
-}
-
-// objective is the configured loss; its KL term is off when the KL penalty sits in the reward or its coefficient is
-// zero.
-func objective(c *config.Config) train.Objective {
-	a, g := c.Actor, c.Algorithm
-	loss := torch.PolicyLoss{
-		Task: torch.NewLoss(a.Loss, a.Constants()), Temperature: session.Temperature(c), EntropyCoef: g.EntropyCoef,
-	}
-	if g.KLCoef != 0 && g.KLIn == "loss" {
-		name, straight := g.KLEstimator, false
-		if name[len(name)-1] == '+' {
-			name, straight = name[:len(name)-1], true
-		}
-		loss.KL = map[string]torch.KLEstimator{"k1": torch.KLK1, "abs": torch.KLAbs, "k2": torch.KLK2,
-			"k3": torch.KLK3}[name]
-		loss.KLStraightThrough, loss.KLCoef = straight, g.KLCoef
-	}
-	return train.Objective{PolicyLoss: loss}
 }

@@ -28,20 +28,6 @@ func (t *token) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// idList is an eos_token_id: a number, a list or null.
-type idList []int32
-
-func (l *idList) UnmarshalJSON(data []byte) error {
-	var one *int32
-	if err := json.Unmarshal(data, &one); err == nil {
-		if one != nil {
-			*l = idList{*one}
-		}
-		return nil
-	}
-	return json.Unmarshal(data, (*[]int32)(l))
-}
-
 // configure reads what a model directory says beyond tokenizer.json. What is put around a text is not in it: beside a
 // tokenizer.json, transformers ignores add_bos_token and add_eos_token, and the post-processor decides.
 func (t *Tokenizer) configure(dir string) error {
@@ -58,58 +44,57 @@ func (t *Tokenizer) configure(dir string) error {
 	return t.findTemplate(dir, c["chat_template"])
 }
 
+// extraTokens are further special tokens: a list, or an object of named ones.
+type extraTokens struct {
+	list  []token
+	named map[string]token
+}
+
+func (e *extraTokens) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &e.list) == nil {
+		return nil
+	}
+	return json.Unmarshal(data, &e.named)
+}
+
 func (t *Tokenizer) addTokens(c map[string]json.RawMessage) error {
-	byID := map[int32]bpe.AddedToken{}
-	if raw, ok := c["added_tokens_decoder"]; ok {
-		if err := json.Unmarshal(raw, &byID); err != nil {
-			return fmt.Errorf("added_tokens_decoder: %w", err)
+	var problems []error
+	read := func(name string, into any) {
+		if raw, ok := c[name]; ok {
+			if err := json.Unmarshal(raw, into); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", name, err))
+			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		if err := t.Add(byID[id]); err != nil {
-			return err
+	special := func(name string, named token) {
+		if name != "" && named.content != "" {
+			t.names[name] = named.content
 		}
+		if named.content != "" {
+			problems = append(problems, t.Add(bpe.AddedToken{Content: named.content, Special: true}))
+		}
+	}
+	var byID map[int32]bpe.AddedToken
+	read("added_tokens_decoder", &byID)
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		problems = append(problems, t.Add(byID[id]))
 	}
 	for _, name := range namedTokens {
 		var named token
-		if raw, ok := c[name]; ok {
-			if err := json.Unmarshal(raw, &named); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
+		read(name, &named)
+		special(name, named)
+	}
+	for _, name := range []string{"extra_special_tokens", "additional_special_tokens"} {
+		var extra extraTokens
+		read(name, &extra)
+		for _, name := range slices.Sorted(maps.Keys(extra.named)) {
+			special(name, extra.named[name])
 		}
-		if named.content == "" {
-			continue
-		}
-		t.names[name] = named.content
-		if err := t.Add(bpe.AddedToken{Content: named.content, Special: true}); err != nil {
-			return err
+		for _, token := range extra.list {
+			special("", token)
 		}
 	}
-	return errors.Join(t.addExtra(c["extra_special_tokens"]), t.addExtra(c["additional_special_tokens"]))
-}
-
-// addExtra adds further special tokens: a list of tokens, or an object of named ones.
-func (t *Tokenizer) addExtra(raw json.RawMessage) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	var list []token
-	if err := json.Unmarshal(raw, &list); err != nil {
-		var named map[string]token
-		if json.Unmarshal(raw, &named) != nil {
-			return fmt.Errorf("extra special tokens: %w", err)
-		}
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			t.names[name] = named[name].content
-			list = append(list, named[name])
-		}
-	}
-	for _, extra := range list {
-		if err := t.Add(bpe.AddedToken{Content: extra.content, Special: true}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // ModelStopIDs are the ids at which transformers' generate stops in a model directory: eos_token_id, a number, a list
@@ -117,7 +102,7 @@ func (t *Tokenizer) addExtra(raw json.RawMessage) error {
 func ModelStopIDs(dir string) ([]int32, error) {
 	for _, name := range []string{"generation_config.json", "config.json"} {
 		var file struct {
-			EOS idList `json:"eos_token_id"`
+			EOS bpe.IDs `json:"eos_token_id"`
 		}
 		if _, err := readJSON(dir, name, &file); err != nil {
 			return nil, err

@@ -3,12 +3,12 @@ package chat
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/ncruces/go-strftime"
 	"github.com/nikolalohinski/gonja/v2/builtins"
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
@@ -24,6 +24,8 @@ const (
 	maxRange    = 1 << 16          // numbers of range()
 	maxDepth    = 64               // macro calls inside each other
 )
+
+const sourceName = "/chat template"
 
 // template is a chat template. gonja does not promise that a compiled one can be executed concurrently, so there are as
 // many as are ever executed at once.
@@ -87,7 +89,11 @@ func parse(source string) (t *exec.Template, err error) {
 	defer recoverTemplate(&err)
 	c := config.New()
 	c.TrimBlocks, c.LeftStripBlocks, c.KeepTrailingNewline = true, true, false
-	compiled, err := exec.NewTemplate(sourceName, c, onlySource(source), dialect())
+	onlySource, err := loaders.NewMemoryLoader(map[string]string{sourceName: source}) // nothing can be included
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := exec.NewTemplate(sourceName, c, onlySource, dialect())
 	if err != nil {
 		if inner := errors.Unwrap(err); inner != nil {
 			err = inner // the outer one repeats the whole template
@@ -110,7 +116,7 @@ func (t *template) execute(variables map[string]any, now time.Time) (text string
 	defer recoverTemplate(&err)
 	data := maps.Clone(variables)
 	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		return exec.AsValue(strftime(now, args.First().String()))
+		return exec.AsValue(strftime.Format(args.First().String(), now))
 	}
 	b := &budget{deadline: time.Now().Add(maxTime)}
 	data[budgetKey] = b
@@ -140,39 +146,6 @@ func (b *boundedOutput) WriteString(s string) (int, error) {
 	}
 	return b.Builder.WriteString(s)
 }
-
-// strftimeLayouts are the directives of strftime in the C locale, as layouts of package time.
-var strftimeLayouts = map[string]string{"a": "Mon", "A": "Monday", "b": "Jan", "B": "January",
-	"c": "Mon Jan _2 15:04:05 2006", "d": "02", "e": "_2", "D": "01/02/06", "F": "2006-01-02", "H": "15", "I": "03",
-	"j": "002", "m": "01", "M": "04", "p": "PM", "S": "05", "T": "15:04:05", "x": "01/02/06", "X": "15:04:05",
-	"y": "06", "Y": "2006", "z": "-0700", "Z": "MST"}
-
-// strftime formats t; directives it does not know stay as they are.
-func strftime(t time.Time, format string) string {
-	pairs := []string{"%%", "%"}
-	for directive, layout := range strftimeLayouts {
-		text := t.Format(layout)
-		pairs = append(pairs, "%"+directive, text, "%-"+directive, strings.TrimLeft(text, "0 ")) // -: no padding
-	}
-	return strings.NewReplacer(pairs...).Replace(format)
-}
-
-// onlySource is a loader that knows one template: includes and imports of others fail.
-type onlySource string
-
-const sourceName = "chat template"
-
-func (s onlySource) Read(name string) (io.Reader, error) {
-	if name != sourceName {
-		return nil, fmt.Errorf("a chat template cannot include %q", name)
-	}
-	return strings.NewReader(string(s)), nil
-}
-
-func (s onlySource) Resolve(name string) (string, error) { return name, nil }
-
-// Inherit has the signature of gonja's loaders.Loader.
-func (s onlySource) Inherit(string) (loaders.Loader, error) { return s, nil }
 
 // generation is the block {% generation %}…{% endgeneration %}, by which transformers marks the assistant's tokens; it
 // renders its body.

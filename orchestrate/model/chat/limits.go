@@ -89,17 +89,16 @@ func rangeList(_ *exec.Evaluator, args *exec.VarArgs) ([]int, error) {
 	for _, a := range args.Args {
 		bounds = append(bounds, a.Integer())
 	}
-	start, stop, step := 0, 0, 1
 	switch len(bounds) {
 	case 1:
-		stop = bounds[0]
+		bounds = []int{0, bounds[0], 1}
 	case 2:
-		start, stop = bounds[0], bounds[1]
+		bounds = append(bounds, 1)
 	case 3:
-		start, stop, step = bounds[0], bounds[1], bounds[2]
 	default:
 		return nil, fmt.Errorf("range: %d arguments, expected one to three integers", len(bounds))
 	}
+	start, stop, step := bounds[0], bounds[1], bounds[2]
 	if step == 0 {
 		return nil, errors.New("range: the step is 0")
 	}

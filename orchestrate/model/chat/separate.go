@@ -3,6 +3,7 @@ package chat
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,8 +57,7 @@ func (t *Tokenizer) separate(past []string, messages []Message, tools list, addG
 		_, rest, onceToo := cutOnce(text, last)
 		if !once || !onceToo {
 			return nil, fmt.Errorf("%s does not write the content of an earlier %q message exactly once, so what "+
-				"follows it cannot be told",
-				t.template.path, past[len(past)-1])
+				"follows it cannot be told", t.template.path, past[len(past)-1])
 		}
 		pattern, text = after, rest
 	}
@@ -76,8 +76,7 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 		if p.message < 0 {
 			if !strings.HasPrefix(text, p.text) {
 				return nil, fmt.Errorf("%s writes something else when the contents change, so markup and contents "+
-					"cannot be told apart near %.40q",
-					t.template.path, text)
+					"cannot be told apart near %.40q", t.template.path, text)
 			}
 			filled[i], text = p, text[len(p.text):]
 			continue
@@ -100,8 +99,7 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 		}
 		if !ok {
 			return nil, fmt.Errorf("%s changes the content of the %q message %d (%.40q): it must copy contents as "+
-				"they are, or trimmed",
-				t.template.path, m.Role, p.message, m.Content)
+				"they are, or trimmed", t.template.path, m.Role, p.message, m.Content)
 		}
 		filled[i], text, written[p.message] = p, rest, true
 	}
@@ -124,18 +122,15 @@ func trims(content string) []string {
 		isPythonSpace)}
 }
 
-func sentinel(nonce, i int) string {
-	return sentinelOpen + strconv.Itoa(nonce) + "." + strconv.Itoa(i) + sentinelClose
-}
+func sentinel(nonce, i int) string { return sentinelStart(nonce) + strconv.Itoa(i) + sentinelClose }
+
+func sentinelStart(nonce int) string { return sentinelOpen + strconv.Itoa(nonce) + "." }
 
 // freshNonce returns a number whose sentinels occur in no content.
 func freshNonce(messages []Message) int {
 	nonce := 0
-	for i := 0; i < len(messages); i++ {
-		if strings.Contains(messages[i].Content, sentinelOpen+strconv.Itoa(nonce)+".") {
-			nonce++
-			i = -1
-		}
+	for slices.ContainsFunc(messages, func(m Message) bool { return strings.Contains(m.Content, sentinelStart(nonce)) }) {
+		nonce++
 	}
 	return nonce
 }
@@ -147,10 +142,9 @@ func cutOnce(s, sep string) (before, after string, once bool) {
 
 // cut splits a rendering at its sentinels.
 func cut(pattern string, nonce int) ([]part, error) {
-	open := sentinelOpen + strconv.Itoa(nonce) + "."
 	var parts []part
 	for {
-		before, after, found := strings.Cut(pattern, open)
+		before, after, found := strings.Cut(pattern, sentinelStart(nonce))
 		if before != "" {
 			parts = append(parts, part{before, -1})
 		}

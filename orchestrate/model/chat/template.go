@@ -1,10 +1,10 @@
 package chat
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"gyre/orchestrate/model/chat/bpe"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -99,8 +99,7 @@ func (t *Tokenizer) Render(messages []Message, addGenerationPrompt bool) (string
 func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt bool, now time.Time) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the "+
-			"configuration "+
-			"(model.chat_template), or use plain text prompts", t.path)
+			"configuration "+"(model.chat_template), or use plain text prompts", t.path)
 	}
 	variables := map[string]any{
 		"messages":              messageValues(messages),
@@ -156,21 +155,19 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'",
 				i, tool.Name)
 		}
-		var text bytes.Buffer
-		e := json.NewEncoder(&text)
-		e.SetEscapeHTML(false)
-		if err := e.Encode([]any{tool.Description, tool.Parameters}); err != nil {
-			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
-		}
-		var plain []any // as JSON has it, whatever Go types it was built of
-		if err := json.Unmarshal(text.Bytes(), &plain); err != nil {
-			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
-		}
-		ids, err := t.EncodeMarkup(text.String())
+		text, err := bpe.EncodeJSON([]any{tool.Description, tool.Parameters}, "")
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
-		if slices.ContainsFunc(ids, t.Special) || strings.Contains(text.String(), sentinelOpen) {
+		var plain []any // as JSON has it, whatever Go types it was built of
+		if err := json.Unmarshal(text, &plain); err != nil {
+			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+		}
+		ids, err := t.EncodeMarkup(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+		}
+		if slices.ContainsFunc(ids, t.Special) || strings.Contains(string(text), sentinelOpen) {
 			return nil, fmt.Errorf("tool %s: its description or parameters hold a special token of the model",
 				tool.Name)
 		}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ncruces/go-strftime"
 )
 
 type renderedChat struct {
@@ -101,8 +103,8 @@ func TestTemplateBounds(t *testing.T) {
 		"{% for i in range(65536) %}{% for j in range(65536) %}{{ messages[0].content }}{% endfor %}{% endfor %}": "writes more than",
 		"{% for i in range(10000000000) %}{% endfor %}":                                                           "range: more than",
 		"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}":                                                      "calls itself more than",
-		"{% include '/etc/passwd' %}":                                                                             "cannot include",
-		"{% import 'other' as o %}{{ o }}":                                                                        "cannot include",
+		"{% include '/etc/passwd' %}":                                                                             "unable to load template",
+		"{% import 'other' as o %}{{ o }}":                                                                        "failed to resolve",
 		"{{ raise_exception('no such role') }}":                                                                   "the template refuses the messages: no such role",
 		"{{ [1, 2] | tojson(indent=1000000000) }}":                                                                "indent",
 		"{{ messages[0]['content'].nothing_like_this(1)['x'](2) }}":                                               "",
@@ -207,17 +209,17 @@ func TestMethodsAtTheirBounds(t *testing.T) {
 }
 
 func TestTemplateTime(t *testing.T) {
-	tok := open(t, map[string]string{"chat_template.jinja": "{{ strftime_now('%d %b %Y|%H:%M:%S|%j|%-d|%y%%|%Q') }}"})
+	tok := open(t, map[string]string{"chat_template.jinja": "{{ strftime_now('%d %b %Y|%H:%M:%S|%j|%-d|%y%%|%J') }}"})
 	tok.SetTime(time.Date(2024, 7, 6, 9, 5, 3, 0, time.UTC))
-	if got, err := tok.Render(nil, false); err != nil || got != "06 Jul 2024|09:05:03|188|6|24%|%Q" {
+	if got, err := tok.Render(nil, false); err != nil || got != "06 Jul 2024|09:05:03|188|6|24%|%J" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
 // A format may end in the middle of a directive.
 func TestUnfinishedDirectives(t *testing.T) {
-	for _, format := range []string{"%", "100%", "%-", "%Q", "%%%-"} {
-		if got, want := strftime(time.Time{}, format), strings.Replace(format, "%%", "%", 1); got != want {
+	for _, format := range []string{"%", "100%", "%-", "%J", "%%%-"} {
+		if got, want := strftime.Format(format, time.Time{}), strings.Replace(format, "%%", "%", 1); got != want {
 			t.Errorf("%s gave %q, want %q", format, got, want)
 		}
 	}

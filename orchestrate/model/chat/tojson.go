@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"gyre/orchestrate/model/chat/bpe"
 	"maps"
 	"slices"
 	"strings"
@@ -19,11 +20,9 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 		return in
 	}
 	w := jsonWriter{item: ", ", key: ": "}
-	if indent := args.GetKeywordArgument("indent", nil); !indent.IsNil() {
-		if !indent.IsInteger() || indent.Integer() < 0 || indent.Integer() > maxDepth {
-			return exec.AsValue(fmt.Errorf("tojson: indent is %s, expected an integer from 0 to %d", indent, maxDepth))
-		}
-		w.indent, w.pretty, w.item = strings.Repeat(" ", indent.Integer()), true, ","
+	indent := args.GetKeywordArgument("indent", nil)
+	if !indent.IsNil() && (!indent.IsInteger() || indent.Integer() < 0 || indent.Integer() > maxDepth) {
+		return exec.AsValue(fmt.Errorf("tojson: indent is %s, expected an integer from 0 to %d", indent, maxDepth))
 	}
 	w.ascii = args.GetKeywordArgument("ensure_ascii", false).IsTrue()
 	w.sorted = args.GetKeywordArgument("sort_keys", false).IsTrue()
@@ -33,13 +32,20 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 	if err := w.value(in, 0); err != nil {
 		return exec.AsValue(fmt.Errorf("tojson: %w", err))
 	}
-	return exec.AsSafeValue(w.out.String())
+	if indent.IsNil() {
+		return exec.AsSafeValue(w.out.String())
+	}
+	var lines bytes.Buffer
+	if err := json.Indent(&lines, []byte(w.out.String()), "", strings.Repeat(" ", indent.Integer())); err != nil {
+		return exec.AsValue(fmt.Errorf("tojson: %w", err))
+	}
+	return exec.AsSafeValue(lines.String())
 }
 
 type jsonWriter struct {
-	out                   strings.Builder
-	indent, item, key     string
-	pretty, ascii, sorted bool
+	out           strings.Builder
+	item, key     string // separators
+	ascii, sorted bool
 }
 
 func (w *jsonWriter) value(v *exec.Value, depth int) error {
@@ -62,37 +68,28 @@ func (w *jsonWriter) value(v *exec.Value, depth int) error {
 		if w.sorted {
 			slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 		}
-		return w.list("{", "}", len(members), depth, func(i int) error {
+		return w.list("{", "}", len(members), func(i int) error {
 			w.string(members[i].name)
 			w.out.WriteString(w.key)
 			return w.value(members[i].value, depth+1)
 		})
 	case v.IsList():
-		return w.list("[", "]", v.Len(), depth, func(i int) error { return w.value(v.Index(i), depth+1) })
+		return w.list("[", "]", v.Len(), func(i int) error { return w.value(v.Index(i), depth+1) })
 	default:
 		return fmt.Errorf("a value of type %T cannot be written", v.Interface())
 	}
 	return nil
 }
 
-func (w *jsonWriter) list(open, close string, n, depth int, element func(i int) error) error {
-	newline := func(depth int) {
-		if w.pretty {
-			w.out.WriteString("\n" + strings.Repeat(w.indent, depth))
-		}
-	}
+func (w *jsonWriter) list(open, close string, n int, element func(i int) error) error {
 	w.out.WriteString(open)
 	for i := range n {
 		if i > 0 {
 			w.out.WriteString(w.item)
 		}
-		newline(depth + 1)
 		if err := element(i); err != nil {
 			return err
 		}
-	}
-	if n > 0 {
-		newline(depth)
 	}
 	w.out.WriteString(close)
 	return nil
@@ -100,11 +97,8 @@ func (w *jsonWriter) list(open, close string, n, depth int, element func(i int) 
 
 // string writes a JSON string with the escapes of Python's json module.
 func (w *jsonWriter) string(s string) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string always encodes
-	text := strings.TrimSuffix(b.String(), "\n")
+	encoded, _ := bpe.EncodeJSON(s, "") // a string always encodes
+	text := strings.TrimSuffix(string(encoded), "\n")
 	text = strings.NewReplacer("\\u2028", "\u2028", "\\u2029", "\u2029", "\\\\", "\\\\").Replace(text)
 	for _, r := range text {
 		if !w.ascii || r < 0x7f {

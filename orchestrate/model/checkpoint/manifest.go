@@ -113,18 +113,25 @@ func readManifest(dir string) (manifest, error) {
 	return m, nil
 }
 
-// checkSizes is the cheap part of Verify: every file is there and as long as it should be.
-func (m manifest) checkSizes(dir string) error {
+// check looks at every file: that it is as long as it should be, and where digested says so, byte for byte.
+func (m manifest) check(dir string, digested func(name string) bool) error {
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
-		path := filepath.Join(dir, filepath.FromSlash(name))
+		path, want := filepath.Join(dir, filepath.FromSlash(name)), m.Files[name]
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("%w: %s is missing", ErrCorrupt, path)
 		case err != nil:
 			return err
-		case !info.Mode().IsRegular() || info.Size() != m.Files[name].Size:
-			return fmt.Errorf("%w: %s has %d bytes, expected %d", ErrCorrupt, path, info.Size(), m.Files[name].Size)
+		case !info.Mode().IsRegular() || info.Size() != want.Size:
+			return fmt.Errorf("%w: %s has %d bytes, expected %d", ErrCorrupt, path, info.Size(), want.Size)
+		case !digested(name):
+			continue
+		}
+		if got, err := digest(path); err != nil {
+			return err
+		} else if got != want {
+			return fmt.Errorf("%w: %s has SHA-256 %s, expected %s", ErrCorrupt, path, got.SHA256, want.SHA256)
 		}
 	}
 	return nil
@@ -142,23 +149,7 @@ func verifyBelow(dir, prefix string, weights bool) error {
 		return err
 	}
 	maps.DeleteFunc(m.Files, func(name string, _ fileRecord) bool { return !strings.HasPrefix(name, prefix) })
-	if err := m.checkSizes(dir); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
-		if !weights && strings.HasSuffix(name, ".safetensors") {
-			continue
-		}
-		path, want := filepath.Join(dir, filepath.FromSlash(name)), m.Files[name]
-		got, err := digest(path)
-		if err != nil {
-			return err
-		}
-		if got != want {
-			return fmt.Errorf("%w: %s has SHA-256 %s, expected %s", ErrCorrupt, path, got.SHA256, want.SHA256)
-		}
-	}
-	return nil
+	return m.check(dir, func(name string) bool { return weights || !strings.HasSuffix(name, ".safetensors") })
 }
 
 // ReadState decodes the state saved with a checkpoint. It does not verify the files.

@@ -1,6 +1,7 @@
 // Package checkpoint moves models between disk and memory, and makes checkpoints that survive a crash.
 //
 //	model.go      any Hugging Face directory        -> torch.Model
+//	adapter.go    a directory in PEFT's layout  <-> an adapter beside a model
 //	save.go       torch.Model, optimizer moments    -> Hugging Face directory, safetensors
 //	manifest.go   what a finished checkpoint holds: sizes and digests of its files, and the run's state
 //	series.go     the checkpoints of a run: Begin … Commit (whole or not at all), find and verify, the newest, pruning
@@ -11,7 +12,6 @@
 package checkpoint
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -32,18 +32,8 @@ func ReadConfig(dir string) (Config, error) {
 	return hf.ReadConfig(dir)
 }
 
-var dtypes = map[weights.DType]torch.DType{weights.F32: torch.F32, weights.F16: torch.F16, weights.BF16: torch.BF16,
-	weights.F64: torch.F64}
-
-func fileDType(d torch.DType) (weights.DType, error) {
-	for file, memory := range dtypes {
-		if memory == d {
-			return file, nil
-		}
-	}
-	return 0, fmt.Errorf("checkpoint: weights cannot be stored as %v: expected float32, bfloat16, float16 or float64",
-		d)
-}
+// inMemory is a float type of files as libgyre numbers it: the two lists begin alike.
+func inMemory(d weights.DType) torch.DType { return torch.DType(d) }
 
 // Loaded is a model read from a directory. The caller closes Model.
 type Loaded struct {
@@ -91,6 +81,9 @@ func open(dir string, head torch.Head) (*hf.Model, error) {
 
 // Reload fills a model that is in memory with the weights of a directory, a checkpoint of it.
 func Reload(m *torch.Model, dir string) error {
+	if m.Config.LoRA.Rank > 0 {
+		return loadAdapter(m, dir)
+	}
 	found, err := open(dir, m.Config.Head)
 	if err != nil {
 		return err
@@ -132,10 +125,8 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 		if e.Tensor == nil { // zero, as the model was made
 			continue
 		}
-		if buffer, err = e.Tensor.Load(buffer); err != nil {
-			return err
-		}
-		if err := copyIn(m, i, p, e.Tensor, buffer); err != nil {
+		held := func() (torch.Shard, error) { return m.Shard(i) }
+		if err := place(e.Tensor, &buffer, held); err != nil {
 			return err
 		}
 		if !m.Config.Placement.Frozen || m.Sharded() || i+1 == len(parameters) {
@@ -156,19 +147,4 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 		return m.Freeze(len(parameters))
 	}
 	return m.Touch()
-}
-
-// copyIn copies what this process holds of the model's parameter i.
-func copyIn(m *torch.Model, i int, p torch.Parameter, from *weights.Tensor, data []byte) error {
-	if !m.Sharded() {
-		if err := p.Tensor.CopyIn(dtypes[from.DType], from.Shape, from.Strides, data); err != nil {
-			return fmt.Errorf("%s: tensor %s: %w", from.File, p.Name, err)
-		}
-		return nil
-	}
-	s, err := m.Shard(i)
-	if err != nil {
-		return err
-	}
-	return errors.Join(hold(s, from, data), s.Tensor.Close())
 }

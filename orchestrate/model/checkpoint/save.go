@@ -18,11 +18,7 @@ import (
 // source's config.json and the tokenizer's files from source; an empty source leaves both out. Of a model over ranks
 // all call it, those that write nothing with an empty dir.
 func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype torch.DType) error {
-	stored, err := fileDType(dtype)
-	if err != nil {
-		return err
-	}
-	c := Config{ModelConfig: m.Config, DType: stored}
+	c := Config{ModelConfig: m.Config, DType: weights.DType(dtype)}
 	if source != "" {
 		from, err := hf.ReadConfig(source)
 		if err != nil {
@@ -96,8 +92,16 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	for which, moment := range moments {
 		for i, p := range parameters {
 			name := moment + "." + p.Name
+			from := byName[name]
+			shape, err := p.Tensor.Shape()
+			if err != nil {
+				return err
+			}
+			if from == nil || !from.DType.Float() || !slices.Equal(from.Shape, shape) {
+				return fmt.Errorf("%s: tensor %s: missing, or not of a float type and the shape %v", path, name, shape)
+			}
 			held := func() (torch.Shard, error) { return o.Shard(which, i) }
-			if err := loadMoment(byName[name], p, &buffer, held); err != nil {
+			if err := place(from, &buffer, held); err != nil {
 				return fmt.Errorf("%s: tensor %s: %w", path, name, err)
 			}
 			delete(byName, name)
@@ -107,23 +111,4 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 		return fmt.Errorf("%s: %d tensors too many for this model", path, len(byName))
 	}
 	return o.SetSteps(steps)
-}
-
-// loadMoment copies what is held here of a parameter's moment out of the tensor of a file, which it reads into buffer.
-func loadMoment(from *weights.Tensor, p torch.Parameter, buffer *[]byte, held func() (torch.Shard, error)) error {
-	shape, err := p.Tensor.Shape()
-	if err != nil {
-		return err
-	}
-	if from == nil || !from.DType.Float() || !slices.Equal(from.Shape, shape) {
-		return fmt.Errorf("missing, or not of a float type and the shape %v", shape)
-	}
-	if *buffer, err = from.Load(*buffer); err != nil {
-		return err
-	}
-	s, err := held()
-	if err != nil {
-		return err
-	}
-	return errors.Join(hold(s, from, *buffer), s.Tensor.Close())
 }

@@ -72,7 +72,7 @@ func Prune(parent, prefix string, keep int, spare func(step int) bool) error {
 			continue
 		}
 		m, err := readManifest(f.Dir)
-		if err != nil || m.checkSizes(f.Dir) != nil {
+		if err != nil || m.check(f.Dir, func(string) bool { return false }) != nil {
 			continue
 		}
 		if complete++; complete > keep {

@@ -24,22 +24,27 @@ func (r Ranks) model(config torch.ModelConfig) (*torch.Model, error) {
 	return torch.NewShardedModel(config, r.Group, *r.Shards)
 }
 
-// hold copies what a process holds of a tensor out of the whole of it.
-func hold(s torch.Shard, from *weights.Tensor, data []byte) error {
-	if from.Strides != nil {
-		return fmt.Errorf("%s: tensor %s is not stored row by row, so that ranks cannot read their parts: convert "+
-			"the model with `gyre model convert`", from.File, from.Name)
+// place copies what a process holds of a tensor out of the file, which it reads into buffer.
+func place(from *weights.Tensor, buffer *[]byte, held func() (torch.Shard, error)) error {
+	var err error
+	if *buffer, err = from.Load(*buffer); err != nil {
+		return err
 	}
+	s, err := held()
+	if err != nil {
+		return err
+	}
+	defer s.Tensor.Close()
 	shape, err := s.Tensor.Shape()
 	if err != nil || len(shape) != 1 || shape[0] == 0 {
 		return err
 	}
-	size := int64(dtypes[from.DType].Size())
+	size := from.DType.Size()
 	first, last := s.First*size, (s.First+shape[0])*size
-	if int64(len(data)) < last {
-		return fmt.Errorf("%s: tensor %s has %d bytes, expected at least %d", from.File, from.Name, len(data), last)
+	if int64(len(*buffer)) < last {
+		return fmt.Errorf("%s: tensor %s has %d bytes, expected at least %d", from.File, from.Name, len(*buffer), last)
 	}
-	return s.Tensor.CopyIn(dtypes[from.DType], shape, nil, data[first:last])
+	return s.Tensor.CopyIn(inMemory(from.DType), shape, (*buffer)[first:last])
 }
 
 // gatherer writes tensors of which every process holds a part, or the only process all. All go through the same tensors
@@ -67,7 +72,7 @@ func (g *gatherer) addAll(parameters []torch.Parameter, prefix string, dtype wei
 					return err
 				}
 				defer s.Tensor.Close()
-				return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
+				return Assemble(g.ctx, g.group, s, inMemory(dtype), dst)
 			}})
 	}
 	return nil

@@ -25,13 +25,6 @@ func (l Line) Add(structs ...any) {
 	}
 }
 
-// Copy puts numbers on the line whose names are not known before.
-func (l Line) Copy(numbers map[string]float64) {
-	for name, v := range numbers {
-		l[name] = v
-	}
-}
-
 // Floats are the numbers of a line.
 func (l Line) Floats() map[string]float64 {
 	out := make(map[string]float64, len(l))

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
@@ -171,6 +172,15 @@ func (r *Run) Keys(pattern string) []string {
 		}
 	}
 	return out
+}
+
+// Tag is what the * of a pattern stands for in a key; "" in a pattern without one.
+func Tag(pattern, key string) string {
+	before, after, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(key, before), after)
 }
 
 // At returns the record of a step; false where there is none.

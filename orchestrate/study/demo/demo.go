@@ -104,7 +104,11 @@ func (d *Demo) Run(ctx context.Context) error {
 	if err := d.gyre(ctx, "plot", run, "--terminal"); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n%s\n\n", random, text.WrapSoft(overlap, 80))
+	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n", random)
+	for line := range strings.Lines(text.WrapSoft(overlap, 80)) {
+		fmt.Fprintln(d.Stdout, strings.TrimSpace(line))
+	}
+	fmt.Fprintln(d.Stdout)
 	if err := d.boards(ctx, before, after); err != nil {
 		return err
 	}
@@ -113,16 +117,18 @@ func (d *Demo) Run(ctx context.Context) error {
 }
 
 const closing = `
-  runs/demo/report.html               the run on one page
-  runs/demo/plots/training.png        the curves
-  runs/demo-analysis/signal.png       the gradient by reward variance, before and after training
-  runs/demo/metrics.jsonl             every metric of every step; runs/demo/rollouts/ has every episode
-  %[2]s    the trained policy, a Hugging Face directory
+  runs/demo/report.html             the run on one page
+  runs/demo/plots/training.png      the curves
+  runs/demo-analysis/signal.png     the gradient by reward variance, before and after training
+  runs/demo/metrics.jsonl           every metric of every step; runs/demo/rollouts/ has every episode
+  %-32[2]s  the trained policy, a Hugging Face directory
+
+docs/demo.md explains what was printed, docs/signal.md the figures (installed: in share/gyre/docs).
 
 To go on:
-  gyre eval configs/demo.toml --checkpoint runs/demo validation.seed=99      on other held-out levels
-  gyre analyze configs/demo.toml --checkpoint runs/demo                      its gradients, as a training step measures them
-  gyre train configs/demo.toml model.path=%[1]s run.name=unfiltered filter.strategy=none
+  gyre eval runs/demo validation.seed=99      other held-out levels
+  gyre analyze runs/demo                      the gradients of the trained policy again
+  gyre train configs/demo.toml model.path=%[1]s run.name=no-filter filter.strategy=none
 `
 
 // analyse measures the gradient before and after training, for both forms of the advantage, and draws it.

@@ -13,16 +13,14 @@ import (
 	"gyre/internal/figure"
 	"gyre/internal/table"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/session"
 )
 
 // Result is what the validation of a checkpoint found.
 type Result struct {
-	Name       string
-	Parameters int64
-	Metrics    map[string]float64
-	Episodes   []*episode.Episode
+	Name string
+	session.Evaluation
 }
 
 // Parameters is a number of parameters that people read in millions.

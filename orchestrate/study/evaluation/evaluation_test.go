@@ -9,6 +9,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/session"
 )
 
 var sources = []config.Env{{Tag: "sokoban", Groups: 50, GroupSize: 2, MaxTurns: 3}}
@@ -16,9 +17,9 @@ var sources = []config.Env{{Tag: "sokoban", Groups: 50, GroupSize: 2, MaxTurns: 
 // Success is what people look for: it stands first with the interval of its episodes, and no mean over successes stands
 // beside it.
 func TestSuccessStandsFirst(t *testing.T) {
-	a := Result{Name: "a", Metrics: map[string]float64{"charts/return": 2, "sokoban/success": 0.5,
-		"sokoban/non-zero/success": 1, "sokoban/num_turns": 1.25}}
-	b := Result{Name: "b", Metrics: map[string]float64{"sokoban/success": 0.25}}
+	a := Result{"a", session.Evaluation{Metrics: map[string]float64{"charts/return": 2, "sokoban/success": 0.5,
+		"sokoban/non-zero/success": 1, "sokoban/num_turns": 1.25}}}
+	b := Result{"b", session.Evaluation{Metrics: map[string]float64{"sokoban/success": 0.25}}}
 	want := "metric                                     a                            b\n" +
 		"sokoban/success    50.0 % [40.4, 59.6] of 100  25.0 % [17.5, 34.3] of 100\n" +
 		"charts/return                          2.0000                           -\n" +
@@ -38,8 +39,8 @@ func TestSuccessByTurns(t *testing.T) {
 		return &episode.Episode{Success: turns > 0, Turns: make([]episode.Turn, cmp.Or(turns, 3))}
 	}
 	dir := t.TempDir()
-	brief, paths, err := ByTurns("title", []Result{{Name: "a", Parameters: 2e6,
-		Episodes: []*episode.Episode{solved(1), solved(3), solved(0), solved(3)}}}, sources, dir)
+	brief, paths, err := ByTurns("title", []Result{{"a", session.Evaluation{Parameters: 2e6,
+		Episodes: []*episode.Episode{solved(1), solved(3), solved(0), solved(3)}}}}, sources, dir)
 	if err != nil || len(paths) != 3 {
 		t.Fatalf("%v, %v", paths, err)
 	}

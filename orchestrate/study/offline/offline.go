@@ -38,8 +38,8 @@ const cosineKey = "grad_components/cosine/"
 func Logged(r *rundir.Run) (Result, error) {
 	t := table.New("step")
 	f := figure.Figure{Name: "component_cosines.png", Title: r.Name + ": component gradients", Columns: 3, Width: 3.4,
-		Height: 2.3, Caption: "line: cosine of the gradients; band: where it would lie if the rewards were dealt at " +
-			"random; inside it, nothing is known"}
+		Height: 2.3, Caption: "line: cosine of the gradients; band: where the cosine of unrelated rewards would lie; " +
+			"inside it, nothing is known"}
 	var keys, titles []string
 	for _, key := range r.Keys(cosineKey + "*/*") {
 		a, b, _ := strings.Cut(strings.TrimPrefix(key, cosineKey), "/")
@@ -73,8 +73,10 @@ func Logged(r *rundir.Run) (Result, error) {
 		}
 	}
 	for i, title := range titles {
+		line := figure.Curve(t, "step", t.Columns[1+i].Name, "", figure.Blue)
+		measured := figure.Mark{Kind: figure.Dots, X: line.X, Y: line.Y, Color: line.Color}
 		f.Panels = append(f.Panels, figure.Panel{Title: title, X: steps, Y: cosineAxis,
-			Marks: []figure.Mark{figure.Curve(t, "step", t.Columns[1+i].Name, title, figure.Blue)}})
+			Marks: []figure.Mark{line, measured}})
 	}
 	return Result{Table: t, Figure: f}, nil
 }

@@ -2,11 +2,9 @@ package offline
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,31 +100,6 @@ func TestParameter(t *testing.T) {
 	}
 	if _, err := Parameter(t.TempDir(), "w"); err == nil {
 		t.Error("an empty folder is no error")
-	}
-}
-
-// The area is the share of pairs that are in order, ties counting half.
-func TestAUROCIsTheShareOfPairs(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		var right, wrong []float64
-		for range 2 + rng.IntN(20) {
-			if v := float64(rng.IntN(5)); rng.IntN(2) == 0 {
-				right = append(right, v)
-			} else {
-				wrong = append(wrong, v)
-			}
-		}
-		sum := 0.0
-		for _, a := range right {
-			for _, b := range wrong {
-				sum += (1 + float64(cmp.Compare(a, b))) / 2
-			}
-		}
-		got, want := auroc(right, wrong), sum/float64(len(right)*len(wrong))
-		if math.IsNaN(got) != math.IsNaN(want) || math.Abs(got-want) > 1e-12 {
-			t.Errorf("%v %v: %v, want %v", right, wrong, got, want)
-		}
 	}
 }
 

@@ -72,24 +72,7 @@ func bySteps(replies []Reply) (steps [][]Reply) {
 	return steps
 }
 
-// auroc is the probability that a right reply scores higher than a wrong one (a tie counts half); NaN when there are
-// only right or only wrong ones.
-func auroc(right, wrong []float64) float64 {
-	wins := 0.0
-	for _, a := range right {
-		for _, b := range wrong {
-			switch {
-			case a > b:
-				wins++
-			case a == b:
-				wins += 0.5
-			}
-		}
-	}
-	return wins / float64(len(right)*len(wrong)) // 0/0 is NaN
-}
-
-// promptAUROC is the mean AUROC of a score over the prompts that have both right and wrong replies, with a 95 %
+// promptAUROC is the mean area under the ROC curve of a score over the prompts that have both right and wrong replies, with a 95 %
 // bootstrap interval over these prompts and their number.
 func promptAUROC(replies []Reply, score func(Reply) float64) (mean table.Cell, prompts int) {
 	type scores struct{ right, wrong []float64 }
@@ -113,7 +96,7 @@ func promptAUROC(replies []Reply, score func(Reply) float64) (mean table.Cell, p
 	}
 	var values []float64
 	for _, p := range order {
-		if v := auroc(p.right, p.wrong); !math.IsNaN(v) {
+		if v := statistics.Superiority(p.right, p.wrong); !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}

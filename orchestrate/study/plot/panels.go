@@ -53,29 +53,32 @@ func notComputed(list []bucket) string {
 	return ""
 }
 
-// axis has the buckets as places, with a line each for the range of their groups' reward standard deviations and the
-// number of groups: the buckets of two analyses have the same names and other ranges.
+// axis has the buckets as places. Below their names stand the range of their groups' reward standard deviations and
+// the number of groups: the buckets of two analyses have the same names and other ranges.
 func axis(list []bucket) figure.Axis {
 	a := figure.Axis{Names: []string{}}
 	for _, b := range list {
 		a.Names = append(a.Names, b.label)
 	}
-	for _, row := range []struct{ head, name string }{{"std from", "reward_std_min"}, {"to", "reward_std_max"},
-		{"mean", "reward_std_mean"}, {"groups", "group_rv_count"}} {
-		if !computed(list, row.name) || row.name == "reward_std_mean" && computed(list, "reward_std_min") {
+	var lines []string
+	for _, line := range []struct{ what, name string }{{"std from", "reward_std_min"}, {"to", "reward_std_max"},
+		{"mean std", "reward_std_mean"}, {"groups", "group_rv_count"}} {
+		if !computed(list, line.name) || line.what == "mean std" && computed(list, "reward_std_min") {
 			continue
 		}
-		line := figure.Row{Head: row.head}
-		for _, b := range list {
+		lines = append(lines, line.what)
+		for i, b := range list {
 			text := ""
-			if v := b.value(row.name); row.head == "groups" && v > 0 {
+			if v := b.value(line.name); line.what == "groups" && v > 0 {
 				text = strconv.Itoa(int(v))
 			} else if !math.IsNaN(v) {
 				text = figure.Short(v, 2)
 			}
-			line.Cells = append(line.Cells, text)
+			a.Names[i] += "\n" + text
 		}
-		a.Rows = append(a.Rows, line)
+	}
+	if len(lines) > 0 {
+		a.Label = "below each bucket: " + strings.Join(lines, ", ")
 	}
 	return a
 }

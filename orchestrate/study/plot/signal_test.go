@@ -3,6 +3,7 @@ package plot
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,14 +77,11 @@ func TestFiguresShowIntervals(t *testing.T) {
 		estimate.High[1] != 4 {
 		t.Errorf("the estimates are %+v", estimate)
 	}
-	// The ranges of the groups' standard deviations and their number stand below each bucket, each line with what it
-	// is.
-	rows := ""
-	for _, row := range p.X.Rows {
-		rows += fmt.Sprintf("%s %v; ", row.Head, row.Cells)
-	}
-	if want := "std from [0.5 1.5 2.5]; to [1.5 2.5 3.5]; groups [2 2 2]; "; rows != want {
-		t.Errorf("below the buckets: %s, want %s", rows, want)
+	// The ranges of the groups' standard deviations and their number stand below each bucket, and the
+	// axis says what they are.
+	if want := []string{"Q1\n0.5\n1.5\n2", "Q2\n1.5\n2.5\n2", "Q10\n2.5\n3.5\n2"}; !slices.Equal(p.X.Names, want) ||
+		p.X.Label != "below each bucket: std from, to, groups" {
+		t.Errorf("below the buckets: %q, %s; want %q", p.X.Names, p.X.Label, want)
 	}
 }
 

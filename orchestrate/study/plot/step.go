@@ -95,7 +95,7 @@ func (s stepAnalysis) file(what, extension string) string {
 
 // summary has the task's gradient, the buckets' reward standard deviations, and the gradient norms of the regularisers.
 func (s stepAnalysis) summary() figure.Figure {
-	f := s.figure("summary", 3, 2.7, 2.2, strengthPanel(s.buckets, "Task gradient", task, s.intervals()),
+	f := s.figure("summary", 3, 2.7, 2.6, strengthPanel(s.buckets, "Task gradient", task, s.intervals()),
 		stdBoxes(s.buckets), strengthPanel(s.buckets, regulariserTitle(s.buckets), regularisers, s.intervals()))
 	f.Note(notComputed(s.buckets))
 	f.Note(s.caveat())
@@ -117,7 +117,7 @@ func (s stepAnalysis) norms() figure.Figure {
 			whole = append(whole, bars(s.whole, t.title+" gradient", t.name, "L2 norm", t.color))
 		}
 	}
-	f := s.figure("plots", max(len(whole), 2), 2.7, 2, append(whole, perGroup...)...)
+	f := s.figure("plots", max(len(whole), 2), 2.7, 2.4, append(whole, perGroup...)...)
 	if s.profile == "exact" {
 		f.Note("whole bucket: grows with its size")
 	}
@@ -128,7 +128,7 @@ func (s stepAnalysis) norms() figure.Figure {
 
 // losses has the loss terms per bucket.
 func (s stepAnalysis) losses() figure.Figure {
-	return s.figure("loss_plots", 2, 3.2, 1.9, bars(s.whole, "Policy loss", "loss/policy", "loss", figure.Blue),
+	return s.figure("loss_plots", 2, 3.2, 2.3, bars(s.whole, "Policy loss", "loss/policy", "loss", figure.Blue),
 		bars(s.whole, "Entropy term", "loss/entropy", "loss", figure.Orange),
 		bars(s.whole, "KL term", "loss/kl", "loss", figure.Green),
 		bars(s.whole, "Total loss", "loss/total", "loss", figure.Purple))
@@ -145,7 +145,7 @@ func (s stepAnalysis) normalized() figure.Figure {
 			tokens = append(tokens, bars(s.whole, t.title+" per token", "per_token/"+t.name, "norm / token", t.color))
 		}
 	}
-	f := s.figure("normed_grads", max(len(episodes), 2), 2.7, 1.9, append(episodes, tokens...)...)
+	f := s.figure("normed_grads", max(len(episodes), 2), 2.7, 2.3, append(episodes, tokens...)...)
 	f.Note("where a gradient is noise, these shrink as 1/√n with the bucket's n episodes or tokens: a small bucket " +
 		"then looks strong")
 	return f
@@ -153,7 +153,7 @@ func (s stepAnalysis) normalized() figure.Figure {
 
 // std has the mean reward standard deviation of each bucket's groups, with the smallest and the largest as bars.
 func (s stepAnalysis) std() figure.Figure {
-	f := s.figure("reward_std", 1, 4, 2.6, bars(s.whole, "Reward std", "reward_std_mean", stdLabel, figure.Vermilion))
+	f := s.figure("reward_std", 1, 4, 3, bars(s.whole, "Reward std", "reward_std_mean", stdLabel, figure.Vermilion))
 	f.Note("error bars: smallest and largest group")
 	return f
 }

@@ -6,7 +6,6 @@ import (
 	"image/color"
 	"io"
 	"slices"
-	"strings"
 
 	"gyre/internal/figure"
 	"gyre/internal/statistics"
@@ -128,7 +127,7 @@ func (c curves) panel(r *rundir.Run, x figure.Axis) figure.Panel {
 	tags, factor := c.tags(r), cmp.Or(c.factor, 1)
 	for i, m := range c.list {
 		for _, key := range r.Keys(m.key) {
-			points, which := r.Series(key), tag(m.key, key)
+			points, which := r.Series(key), rundir.Tag(m.key, key)
 			if len(points) == 0 {
 				continue
 			}
@@ -164,22 +163,13 @@ func (c curves) panel(r *rundir.Run, x figure.Axis) figure.Panel {
 func (c curves) tags(r *rundir.Run) (tags []string) {
 	for _, m := range c.list {
 		for _, key := range r.Keys(m.key) {
-			if t := tag(m.key, key); t != "" {
+			if t := rundir.Tag(m.key, key); t != "" {
 				tags = append(tags, t)
 			}
 		}
 	}
 	slices.Sort(tags)
 	return slices.Compact(tags)
-}
-
-// tag is what the * of a pattern stands for in a key.
-func tag(pattern, key string) string {
-	before, after, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return ""
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(key, before), after)
 }
 
 // line goes through points.
@@ -231,9 +221,9 @@ func movingAverage(points []rundir.Point, n int) []rundir.Point {
 func Terminal(w io.Writer, r *rundir.Run) error {
 	const pattern = "val-env/*/success"
 	for _, key := range r.Keys(pattern) {
-		points, n := r.Series(key), r.ValidationEpisodes()[tag(pattern, key)]
+		points, n := r.Series(key), r.ValidationEpisodes()[rundir.Tag(pattern, key)]
 		m := line(points, 100)
-		m.Label = tag(pattern, key) + ": validation"
+		m.Label = rundir.Tag(pattern, key) + ": validation"
 		p := figure.Panel{X: figure.Axis{Label: "steps"}, Y: figure.Axis{Label: "success in %", Low: 0, High: 100},
 			Marks: []figure.Mark{m}}
 		if err := p.Terminal(w, table.Width(w)); err != nil {

@@ -2,7 +2,6 @@ package plot
 
 import (
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,23 +10,11 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-// logRun writes metrics, a map per step from 0 on.
-func logRun(t *testing.T, steps ...map[string]any) *rundir.Run {
-	t.Helper()
-	dir := t.TempDir()
-	l, err := metrics.Open(filepath.Join(dir, metrics.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+// logRun is a run that has logged a map per step, from 0 on.
+func logRun(steps ...map[string]any) *rundir.Run {
+	r := &rundir.Run{Dir: "run", Name: "run"}
 	for step, m := range steps {
-		if err := l.Log(step, m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.Close()
-	r, err := rundir.Read(dir)
-	if err != nil {
-		t.Fatal(err)
+		r.Records = append(r.Records, metrics.Record{Step: step, Values: m})
 	}
 	return r
 }
@@ -35,7 +22,7 @@ func logRun(t *testing.T, steps ...map[string]any) *rundir.Run {
 // Success stands first and takes a row of its own, whatever else was logged; the learning rate is drawn; nothing else
 // follows of what was not logged.
 func TestSuccessComesFirstAndWide(t *testing.T) {
-	r := logRun(t, map[string]any{"val-env/a/success": 0.5, "val-env/a/non-zero/success": 1.0},
+	r := logRun(map[string]any{"val-env/a/success": 0.5, "val-env/a/non-zero/success": 1.0},
 		map[string]any{"actor/lr": 5e-5, "actor/entropy": 1.0, "train/a/success": 0.25},
 		map[string]any{"actor/lr": 2.5e-4, "actor/entropy": 0.5})
 	f := Training(r)
@@ -103,7 +90,7 @@ func TestTerminalHasCurveEndsAndNothingElse(t *testing.T) {
 			t.Errorf("row %d: %q", i, row)
 		}
 	}
-	if err := Terminal(&out, logRun(t, map[string]any{}, map[string]any{"actor/entropy": 0.5})); err == nil ||
+	if err := Terminal(&out, logRun(map[string]any{}, map[string]any{"actor/entropy": 0.5})); err == nil ||
 		!strings.Contains(err.Error(), "nothing was validated") {
 		t.Error(err)
 	}

@@ -90,15 +90,16 @@ func differences(runs []*rundir.Run, labels []string) *table.Table {
 // validations has every validation's success by tag, with the 95 % interval where the number of episodes is known.
 func validations(r *rundir.Run) *table.Table {
 	t := table.New("step")
-	keys, episodes := r.Keys("val-env/*/success"), r.ValidationEpisodes()
+	const pattern = "val-env/*/success"
+	keys, episodes := r.Keys(pattern), r.ValidationEpisodes()
 	for _, key := range keys {
-		t.Columns = append(t.Columns, table.Column{Name: tagOf(key)})
+		t.Columns = append(t.Columns, table.Column{Name: rundir.Tag(pattern, key)})
 	}
 	for _, record := range r.Records {
 		row, found := []any{record.Step}, false
 		for _, key := range keys {
 			if v, ok := rundir.Number(record, key); ok {
-				found, row = true, append(row, table.Share(v, episodes[tagOf(key)]))
+				found, row = true, append(row, table.Share(v, episodes[rundir.Tag(pattern, key)]))
 			} else {
 				row = append(row, nil)
 			}
@@ -108,10 +109,6 @@ func validations(r *rundir.Run) *table.Table {
 		}
 	}
 	return t
-}
-
-func tagOf(key string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(key, "val-env/"), "/success")
 }
 
 // final has every number and text of the last step.

@@ -23,49 +23,41 @@ type Options struct {
 	Console *metrics.Console
 }
 
-// opened is a study with its folder, its experiment, its slots and what is known of its runs. Nothing is changed by
-// opening it.
-type opened struct {
-	study *Study
-	base  *config.Config
-	slots []slot
-	state *state
+// execution is a study with its folder, its experiment, its slots and what is known of its runs.
+type execution struct {
+	study   *Study
+	base    *config.Config
+	slots   []slot
+	state   *state
+	options Options
+	trials  []trial // of a search
+	rungs   int     // of a search; 0 = this is none
 }
 
-func open(s *Study, k kind) (o *opened, err error) {
-	o = &opened{study: s}
-	if o.base, err = s.base(); err == nil {
-		err = s.begin(k)
-	}
-	if err == nil {
-		o.slots, err = s.deal()
-	}
-	if err == nil {
-		o.state, err = openState(s)
-	}
+// open prepares a sweep or a search, and changes nothing.
+func open(s *Study, k Kind) (*execution, error) {
+	base, err := s.base()
 	if err != nil {
 		return nil, err
 	}
-	o.state.Kind = k
-	return o, nil
+	if err := s.begin(k); err != nil {
+		return nil, err
+	}
+	slots, err := s.deal()
+	if err != nil {
+		return nil, err
+	}
+	known, err := openState(s)
+	if err != nil {
+		return nil, err
+	}
+	known.Kind = k
+	return &execution{study: s, base: base, slots: slots, state: known}, nil
 }
 
-// execution is a study that is being run.
-type execution struct {
-	*opened
-	options Options
-	trials  []trial      // of a search
-	rungs   int          // of a search; 0 = this is none
-	steps   map[*Run]int // of whole runs
-}
-
-// Execute runs what is missing of a study, and writes its summary: also when it is interrupted, of what there is.
-func Execute(ctx context.Context, s *Study, o Options) (Summary, error) {
-	return execute(ctx, s, o, sweeps, (*execution).stages)
-}
-
-func execute(ctx context.Context, s *Study, o Options, k kind,
-	work func(*execution, context.Context) error) (Summary, error) {
+// Execute runs what is missing of a sweep or a search, and writes its summary: also when it is interrupted, of what
+// there is.
+func Execute(ctx context.Context, s *Study, k Kind, o Options) (Summary, error) {
 	if err := s.begin(k); err != nil {
 		return Summary{}, err
 	}
@@ -77,17 +69,22 @@ func execute(ctx context.Context, s *Study, o Options, k kind,
 		return Summary{}, err
 	}
 	defer lock.Close()
-	x := &execution{options: o, steps: map[*Run]int{}}
-	if x.opened, err = open(s, k); err != nil {
+	x, err := open(s, k)
+	if err != nil {
 		return Summary{}, err
 	}
+	x.options = o
 	for i, label := range deviceLabels(ctx, x.slots) {
 		x.slots[i].label = label
 	}
 	if err := x.beginLog(); err != nil {
 		return Summary{}, err
 	}
-	failure := work(x, ctx)
+	work := x.stages
+	if k == Searches {
+		work = x.search
+	}
+	failure := work(ctx)
 	summary, err := x.summarise()
 	return summary, errors.Join(failure, err)
 }
@@ -105,9 +102,9 @@ func (x *execution) done(p progress) (n int) {
 	defer x.state.mu.Unlock()
 	for _, r := range p.runs {
 		if r.Target == 0 && r.Over() {
-			n += x.steps[r]
+			n += r.steps
 		} else {
-			n += min(metrics.LastStep(r.Dir), cmp.Or(r.Target, x.steps[r]))
+			n += min(metrics.LastStep(r.Dir), cmp.Or(r.Target, r.steps))
 		}
 	}
 	return min(n, p.total)

@@ -3,7 +3,6 @@ package sweep
 import (
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,34 +11,22 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-func logged(t *testing.T, steps int, stopped bool) *rundir.Run {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "run")
-	l, err := metrics.Open(filepath.Join(dir, metrics.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+// logged is a run that has logged some steps.
+func logged(steps int, stopped bool) *rundir.Run {
+	r := &rundir.Run{}
 	for step := range steps + 1 {
 		m := map[string]any{"actor/entropy": 2 - float64(step)/10, "val-env/a/success": float64(step) / 20}
 		if stopped && step == steps {
 			m["early_stopped/reward_variance_collapse"] = 1.0
 		}
-		if err := l.Log(step, m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.Close()
-	r, err := rundir.Read(dir)
-	if err != nil {
-		t.Fatal(err)
+		r.Records = append(r.Records, metrics.Record{Step: step, Values: m})
 	}
 	return r
 }
 
 // result is that of a run which logged some steps.
-func result(t *testing.T, seed int, status Status, steps int, rule string) row {
-	t.Helper()
-	r := logged(t, steps, rule != "")
+func result(seed int, status Status, steps int, rule string) row {
+	r := logged(steps, rule != "")
 	out := row{Outcome: r.Outcome(), run: &Run{Seed: seed, Status: status}, logged: r}
 	out.Rule = rule
 	return out
@@ -56,7 +43,7 @@ func TestStudyFigures(t *testing.T) {
 		for k, y := range []string{"1e-06", "1e-05", "0.0001"} {
 			mean := 0.1*float64(i) + 0.2*float64(k)
 			list = append(list, groupOf("kl="+x+",lr="+y, []string{x, y}, Estimate{mean, mean - 0.1, mean + 0.1},
-				result(t, 1, Finished, 10, ""), result(t, 2, StoppedEarly, 6, "reward_variance_collapse")))
+				result(1, Finished, 10, ""), result(2, StoppedEarly, 6, "reward_variance_collapse")))
 		}
 	}
 	names := map[string]figure.Figure{}
@@ -116,7 +103,7 @@ func TestRulesInWords(t *testing.T) {
 		"reward_variance_collapse": "reward variance collapsed", "low_validation_success": "low validation success",
 		"empty_filtered_steps": "the filter kept nothing", "own_rule": "own_rule", "": "stopped early by a collapse rule",
 	} {
-		f := timeline("", []group{groupOf("", nil, Estimate{}, result(t, 1, StoppedEarly, 3, rule))})
+		f := timeline("", []group{groupOf("", nil, Estimate{}, result(1, StoppedEarly, 3, rule))})
 		marks := f.Panels[0].Marks
 		if got := marks[len(marks)-1].Text[0]; got != "step 3: "+want {
 			t.Errorf("%s: %q, want %q", rule, got, want)
@@ -134,7 +121,7 @@ func TestManyLongConditions(t *testing.T) {
 			mean = math.NaN()
 		}
 		list = append(list, groupOf(strings.Join(at, ","), at, Estimate{mean, math.NaN(), math.NaN()},
-			result(t, 1, Paused, 3, "")))
+			result(1, Paused, 3, "")))
 	}
 	short, names := brief(list)
 	if names != "train_batch_size · n_rollout · actor_lr" || short[3].label != "3 · 16 · 1e-06" ||

@@ -9,58 +9,52 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// Search runs what is missing of a search by successive halving over a study's axes, and writes the files that
-// Execute writes.
-func Search(ctx context.Context, s *Study, o Options) (Summary, error) {
-	return execute(ctx, s, o, searches, (*execution).search)
-}
-
-// trialRuns are a search's runs, those of a configuration side by side, with the steps to the first rung.
-func (s *Study) trialRuns(base *config.Config, threads int) (trials []trial, rungs int, err error) {
-	configurations, err := s.configurations(base.Run.Seed)
+// draw plans a search: its rungs and its trials, whose runs have the steps to the first rung as their target. longest
+// is the most steps that a whole run takes.
+func (x *execution) draw() (longest int, err error) {
+	s := x.study
+	configurations, err := s.configurations(x.base.Run.Seed)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	steps := make([]int, len(configurations))
-	for i, c := range configurations {
+	for _, c := range configurations {
 		resolved, err := config.Load(s.BasePath(), slices.Concat(s.Set, c.Overrides, s.Override))
 		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", c.Label, err)
+			return 0, fmt.Errorf("%s: %w", c.Label, err)
 		}
 		if resolved.Run.ValidateEvery == 0 {
-			return nil, 0, fmt.Errorf("%w: %s: run.validate_every is 0, and a search compares configurations by "+
-				"validations", settings.ErrInvalid, c.Label)
+			return 0, fmt.Errorf("%w: %s: run.validate_every is 0, and a search compares configurations by validations",
+				settings.ErrInvalid, c.Label)
 		}
-		steps[i] = resolved.Run.Steps
-		rungs = max(rungs, s.Search.rungs(steps[i]))
-		trials = append(trials, trial{s.runs(base, []Condition{c}, threads)})
+		x.trials = append(x.trials, trial{s.runs(x.base, []Condition{c}, x.slots[0].threads)})
+		longest = max(longest, resolved.Run.Steps)
 	}
-	for i, t := range trials {
+	x.rungs = s.Search.rungs(longest)
+	for _, t := range x.trials {
 		for _, r := range t.runs {
-			r.Target = s.Search.stepsAt(0, rungs, steps[i])
+			r.Target = s.Search.stepsAt(0, x.rungs, r.steps)
 		}
 	}
-	return trials, rungs, nil
+	return longest, nil
 }
 
 // search lets configurations go from rung to rung until one has all its steps and nothing is left to start.
-func (x *execution) search(ctx context.Context) (err error) {
-	if x.trials, x.rungs, err = x.study.trialRuns(x.base, x.slots[0].threads); err != nil {
+func (x *execution) search(ctx context.Context) error {
+	longest, err := x.draw()
+	if err != nil {
 		return err
 	}
 	var all []*Run
-	longest := 0
 	for i, t := range x.trials {
-		if x.trials[i].runs, err = x.plan(t.runs); err != nil {
+		if x.trials[i].runs, err = x.state.plan(t.runs); err != nil {
 			return err
 		}
 		all = append(all, x.trials[i].runs...)
-		longest = max(longest, x.steps[x.trials[i].runs[0]])
 	}
 	advance := func(t trial) *Run {
 		for _, r := range t.runs {
 			r.Rung++
-			r.Target, r.Status = x.study.Search.stepsAt(r.Rung, x.rungs, x.steps[r]), Pending
+			r.Target, r.Status = x.study.Search.stepsAt(r.Rung, x.rungs, r.steps), Pending
 		}
 		return t.runs[0]
 	}

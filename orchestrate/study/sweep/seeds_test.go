@@ -20,7 +20,7 @@ func TestSweepSettings(t *testing.T) {
 		return s
 	}
 	resolve := func(s *Study) map[string]*config.Config {
-		preview, err := PreviewSweep(s)
+		preview, err := NewPreview(s, Sweeps)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestASearchNeedsNoBaseline(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := &strings.Builder{}
-	x := &execution{opened: &opened{study: s, base: &config.Config{}, slots: []slot{{threads: 1}}, state: &state{}},
+	x := &execution{study: s, base: &config.Config{}, slots: []slot{{threads: 1}}, state: &state{},
 		options: Options{Console: metrics.NewConsole(said)}, rungs: 1}
 	for _, label := range []string{"kl_coef=0", "kl_coef=0.1"} {
 		r := &Run{Condition: label, Seed: 1, Stage: 1, Dir: t.TempDir(), Log: t.TempDir() + "/x.log", Status: Pending}

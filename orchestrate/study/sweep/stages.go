@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/rundir"
 )
 
 // stages runs one stage after the other: each starts from the best condition of the one before.
@@ -26,12 +28,12 @@ func (x *execution) stages(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if runs, err = x.plan(x.study.runs(x.base, conditions, x.slots[0].threads)); err != nil {
+			if runs, err = x.state.plan(x.study.runs(x.base, conditions, x.slots[0].threads)); err != nil {
 				return err
 			}
 			total := 0
 			for _, r := range runs {
-				total += x.steps[r]
+				total += r.steps
 			}
 			if err := x.run(ctx, pending(runs), progress{fmt.Sprintf("%d runs", len(runs)), total, runs}); err != nil {
 				return err
@@ -55,18 +57,6 @@ func (x *execution) stages(ctx context.Context) error {
 	return nil
 }
 
-// plan adds runs to the state, and says how many steps they have.
-func (x *execution) plan(runs []*Run) ([]*Run, error) {
-	runs, err := x.state.plan(runs)
-	for _, r := range runs {
-		x.steps[r] = x.base.Run.Steps
-		if c, err := config.Load(x.study.BasePath(), r.Overrides); err == nil {
-			x.steps[r] = c.Run.Steps
-		}
-	}
-	return runs, err
-}
-
 // pending gives out the runs that are missing, those that have failed already after all others.
 func pending(runs []*Run) func(bool) *Run {
 	return func(bool) (first *Run) {
@@ -88,17 +78,84 @@ func (s *Study) runs(base *config.Config, conditions []Condition, threads int) [
 	for seed := 1; seed <= s.Seeds; seed++ {
 		for _, c := range conditions {
 			dir := s.runDir(c, seed)
-			overrides := append([]string{}, s.Set...)
-			overrides = append(overrides, c.Overrides...)
-			overrides = append(overrides, s.Override...)
-			overrides = append(overrides, seedOverrides(base, seed)...)
 			// Threads may change the order of sums: they belong to what a run is.
-			overrides = append(overrides, fmt.Sprintf("run.threads=%d", threads), "run.output="+filepath.Dir(dir),
-				"run.name="+filepath.Base(dir))
+			overrides := slices.Concat(s.Set, c.Overrides, s.Override, seedOverrides(base, seed),
+				[]string{fmt.Sprintf("run.threads=%d", threads), "run.output=" + filepath.Dir(dir),
+					"run.name=" + filepath.Base(dir)})
+			steps := base.Run.Steps
+			if resolved, err := config.Load(s.BasePath(), overrides); err == nil {
+				steps = resolved.Run.Steps
+			}
 			out = append(out, &Run{Condition: c.Label, Seed: seed, Stage: c.Stage, Dir: dir, Status: Pending,
-				Log: s.logFile(c, seed), Overrides: overrides,
+				Log: s.logFile(c, seed), Overrides: overrides, steps: steps,
 				Setting: c.Overrides, Coordinates: c.Coordinates, Line: c.Line})
 		}
 	}
 	return out
+}
+
+// Preview is what a study would do.
+type Preview struct {
+	Runs  []*Run
+	Rungs []Rung // of a search
+	Slots int
+	// SecondsPerStep is what steps took in runs of the study, or in a run of the base; 0 where none was logged.
+	SecondsPerStep float64
+}
+
+// Rung is a rung of a search as a dry run lists it.
+type Rung struct{ Steps, Configurations int }
+
+// NewPreview lists the runs of a sweep's first stage, and of later ones as far as it got, or a search's configurations
+// in the order in which they start, with its rungs. It changes nothing.
+func NewPreview(s *Study, k Kind) (Preview, error) {
+	x, err := open(s, k)
+	if err != nil {
+		return Preview{}, err
+	}
+	p := Preview{Slots: len(x.slots), SecondsPerStep: secondsPerStep(filepath.Join(x.base.Run.Output, x.base.Run.Name))}
+	if k == Searches {
+		longest, err := x.draw()
+		if err != nil {
+			return Preview{}, err
+		}
+		for _, t := range x.trials {
+			p.Runs = append(p.Runs, t.runs...)
+		}
+		left := len(x.trials)
+		for rung := range x.rungs {
+			p.Rungs = append(p.Rungs, Rung{s.Search.stepsAt(rung, x.rungs, longest), left})
+			left = max(left/s.Search.Reduction, 1)
+		}
+	} else {
+		conditions, err := s.Plan(max(s.OnlyStage, 1), s.Start)
+		if err != nil {
+			return Preview{}, err
+		}
+		p.Runs = s.runs(x.base, conditions, x.slots[0].threads)
+	}
+	for _, known := range x.state.Runs {
+		if v := secondsPerStep(known.Dir); v > 0 {
+			p.SecondsPerStep = v
+		}
+		for _, r := range p.Runs {
+			if known.same(r) {
+				r.Status, r.Rung, r.Target = known.Status, known.Rung, max(known.Target, r.Target)
+			}
+		}
+	}
+	return p, nil
+}
+
+// secondsPerStep is what a run's steps took, validations included; 0 where none was logged.
+func secondsPerStep(dir string) float64 {
+	run, err := rundir.Read(dir)
+	if err != nil {
+		return 0
+	}
+	o := run.Outcome()
+	if o.Steps == 0 {
+		return 0
+	}
+	return o.Total / float64(o.Steps)
 }

@@ -51,6 +51,8 @@ type Run struct {
 	Rung   int       `json:"rung,omitempty"`
 	Target int       `json:"target,omitempty"`
 	Scores []float64 `json:"scores,omitempty"`
+
+	steps int // that the whole run takes
 }
 
 // same tells whether two runs are of one condition and seed.
@@ -67,7 +69,7 @@ type state struct {
 	path string
 	Name string `json:"study"`
 	Base string `json:"base"`
-	Kind kind   `json:"kind"`
+	Kind Kind   `json:"kind"`
 	Runs []*Run `json:"runs"`
 }
 
@@ -117,6 +119,7 @@ func (st *state) plan(runs []*Run) ([]*Run, error) {
 			*known = *r
 		}
 		known.Setting, known.Coordinates, known.Line, known.Log = r.Setting, r.Coordinates, r.Line, r.Log
+		known.steps = r.steps
 		out = append(out, known)
 	}
 	return out, st.write()

@@ -38,29 +38,14 @@ func InterquartileMean(s Scores) float64 {
 	return statistics.Mean(all[cut : len(all)-cut])
 }
 
-// ProbabilityOfImprovement is the chance that a run of x scores higher than one of y on a task, ties counting one
-// half, averaged over tasks (Agarwal et al. 2021): per task the Mann-Whitney statistic over the number of pairs.
+// ProbabilityOfImprovement is the probability that a run of x scores higher than one of y on a task, averaged over
+// the tasks that both have (Agarwal et al. 2021).
 func ProbabilityOfImprovement(x, y Scores) float64 {
 	var tasks []float64
 	for i := range min(len(x), len(y)) {
-		if len(x[i]) == 0 || len(y[i]) == 0 {
-			continue
+		if share := statistics.Superiority(x[i], y[i]); !math.IsNaN(share) {
+			tasks = append(tasks, share)
 		}
-		wins := 0.0
-		for _, a := range x[i] {
-			for _, b := range y[i] {
-				switch {
-				case a > b:
-					wins++
-				case a == b:
-					wins += 0.5
-				}
-			}
-		}
-		tasks = append(tasks, wins/float64(len(x[i])*len(y[i])))
-	}
-	if len(tasks) == 0 {
-		return math.NaN()
 	}
 	return statistics.Mean(tasks)
 }

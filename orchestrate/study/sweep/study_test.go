@@ -230,9 +230,9 @@ func TestAStateThatCannotBeWrittenEndsTheStudy(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{study: &Study{}, slots: []slot{{threads: 1}}, state: &state{path: filepath.Join(file, "state.json"),
+	x := &execution{study: &Study{}, slots: []slot{{threads: 1}}, state: &state{path: filepath.Join(file, "state.json"),
 		Runs: []*Run{r}}}
-	x := &execution{opened: o, options: Options{Command: "true", Console: console}}
+	x.options = Options{Command: "true", Console: console}
 	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1})
 	if err == nil || !strings.Contains(err.Error(), "not a directory") || exists(r.Log) {
 		t.Errorf("got %v", err)
@@ -255,7 +255,7 @@ func TestTiesAreSaid(t *testing.T) {
 		}
 		runs = append(runs, r)
 	}
-	x := &execution{opened: &opened{study: &Study{}}}
+	x := &execution{study: &Study{}}
 	best, ok := x.best(runs)
 	if !ok || best.Condition != "b" || !slices.Equal(best.Ties, []string{"c"}) {
 		t.Errorf("%+v, %v", best, ok)

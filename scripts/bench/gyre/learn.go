@@ -10,47 +10,29 @@ import (
 	"gyre/torch"
 )
 
-// learner is what an update needs besides the model.
-type learner struct {
-	optimizer *torch.Optimizer
-	gradients *torch.Gradients
-}
-
-func newLearner(m *torch.Model) (*learner, error) {
-	optimizer, err := torch.NewOptimizer(m, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01})
-	if err != nil {
-		return nil, err
-	}
-	gradients, err := torch.NewGradients(m)
-	if err != nil {
-		optimizer.Close()
-		return nil, err
-	}
-	return &learner{optimizer, gradients}, nil
-}
-
-func (l *learner) close() {
-	if l != nil {
-		l.gradients.Close()
-		l.optimizer.Close()
-	}
+// clipped is the loss that is trained.
+func clipped() torch.PolicyLoss {
+	return torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}), Temperature: 1}
 }
 
 func (s *server) logprobs(t work.Task) (worker.Figures, error) {
 	begin := time.Now()
-	_, err := s.model.Score(torch.Pack(t.Sequences, nil), 1, false)
+	_, err := s.loaded.Score(torch.Pack(t.Sequences, nil), 1, false)
 	return worker.Figures{Seconds: time.Since(begin).Seconds()}, err
 }
 
 // update is one step of a clipped policy loss over the task's sequences. Old log-probs and advantages are made up: they
 // cost nothing and change no amount of work.
 func (s *server) update(t work.Task) (worker.Figures, error) {
-	if s.learner == nil {
-		l, err := newLearner(s.model)
+	if s.optimizer == nil {
+		var err error
+		adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}
+		if s.gradients, err = torch.NewGradients(s.loaded); err == nil {
+			s.optimizer, err = torch.NewOptimizer(s.loaded, adamw)
+		}
 		if err != nil {
 			return worker.Figures{}, err
 		}
-		s.learner = l
 	}
 	trained := 0
 	for _, ids := range t.Sequences {
@@ -62,8 +44,7 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	if t.Context == 0 {
 		micro = slices.Collect(slices.Chunk(t.Sequences, 2))
 	}
-	loss := torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}), Temperature: 1}
-	g := s.learner.gradients
+	g := s.gradients
 
 	begin := time.Now()
 	if err := g.Zero(); err != nil {
@@ -71,12 +52,12 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	}
 	for _, sequences := range micro {
 		batch, in := s.trainingBatch(sequences, t.Context, trained)
-		if _, err := s.model.PolicyBackward(batch, in, loss, torch.Terms(g, g, g)); err != nil {
+		if _, err := s.loaded.PolicyBackward(batch, in, clipped(), torch.Terms(g, g, g)); err != nil {
 			return worker.Figures{}, err
 		}
 	}
 	passes := time.Since(begin)
-	_, err := s.learner.optimizer.Step(g, 1e-7, 1)
+	_, err := s.optimizer.Step(g, 1e-7, 1)
 	total := time.Since(begin)
 	return worker.Figures{Seconds: total.Seconds(), Parts: map[string]float64{
 		"passes": passes.Seconds(), "optimizer": (total - passes).Seconds()}}, err
@@ -97,7 +78,7 @@ func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Bat
 	in := torch.PolicyInputs{OldLogprobs: make([]float32, n), Advantages: make([]float32, n),
 		Weights: make([]float32, n)}
 	for i, on := range batch.Mask {
-		in.OldLogprobs[i] = float32(-math.Log(float64(s.model.Config.VocabSize)))
+		in.OldLogprobs[i] = float32(-math.Log(float64(s.loaded.Config.VocabSize)))
 		in.Advantages[i] = float32(i%3) - 1
 		in.Weights[i] = float32(on) / float32(all)
 	}
@@ -110,14 +91,14 @@ func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
 	var terms, all [3]*torch.Gradients
 	for _, into := range [][]*torch.Gradients{terms[:], all[:]} {
 		for i := range into {
-			if into[i], err = torch.NewGradients(s.model); err != nil {
+			if into[i], err = torch.NewGradients(s.loaded); err != nil {
 				return figures, err
 			}
 			defer into[i].Close()
 		}
 	}
-	loss := torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}), Temperature: 1,
-		EntropyCoef: 0.01, KL: torch.KLK3, KLCoef: 0.01}
+	loss := clipped()
+	loss.EntropyCoef, loss.KL, loss.KLCoef = 0.01, torch.KLK3, 0.01
 	trained := 0
 	for _, ids := range t.Sequences {
 		trained += len(ids) - 1
@@ -132,7 +113,7 @@ func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
 				return figures, err
 			}
 		}
-		if _, err := s.model.PolicyBackward(batch, in, loss, torch.Terms(terms[0], terms[1], terms[2])); err != nil {
+		if _, err := s.loaded.PolicyBackward(batch, in, loss, torch.Terms(terms[0], terms[1], terms[2])); err != nil {
 			return figures, err
 		}
 		for i, g := range terms {

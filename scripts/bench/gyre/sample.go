@@ -28,7 +28,7 @@ func (s *server) open(sequences, length int) (*sampler, error) {
 	}
 	s.sampler.close()
 	s.sampler = nil
-	engine, err := torch.NewEngine(s.model, torch.EngineConfig{MaxSequences: int64(sequences), MaxLength: int64(length),
+	engine, err := torch.NewEngine(s.loaded, torch.EngineConfig{MaxSequences: int64(sequences), MaxLength: int64(length),
 		MaxBatchTokens: batchTokens, PrefixCache: true})
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (s *server) rollout(t work.Task) (worker.Figures, error) {
 // forget invalidates all keys and values, and samples a token so that what follows from new weights is done before the
 // clock starts.
 func (s *server) forget(p *sampler) error {
-	if err := s.model.Touch(); err != nil {
+	if err := s.loaded.Touch(); err != nil {
 		return err
 	}
 	if _, err := p.submit([]int32{1, 2, 3}, 1, 0, 1); err != nil {

@@ -1,6 +1,7 @@
 // Package gyre is the benchmark's worker for Gyre itself: the tasks of package work through the same packages that the
 // gyre command uses. Generation and rollouts go through the sampling engine, log-probs and updates through the model's
-// own calls, and a GRPO step through the trainer, with prompts from a file.
+// own calls, a GRPO step through the trainer, with prompts from a file, and training over ranks through the gyre
+// command.
 package gyre
 
 import (
@@ -16,51 +17,51 @@ import (
 	"gyre/torch"
 )
 
-// OpProbe measures the machine instead of doing a task.
-const OpProbe = "probe"
+// Options say what a worker holds and how it computes.
+type Options struct {
+	Model   string // directory
+	On      torch.Placement
+	Threads int // of this process, or of each of its ranks
+	Ranks   int // processes of a training
+}
 
 // server holds what tasks need; each part is made by the first task that needs it.
 type server struct {
-	dir     string
-	on      torch.Placement
-	threads int
+	Options
 	log     io.Writer
-	model   *torch.Model
+	loaded  *torch.Model
 	sampler *sampler
-	learner *learner
 	half    float64 // the rate of products in bf16 over that in f32, once it is known
+
+	optimizer *torch.Optimizer
+	gradients *torch.Gradients
 }
 
 // Serve answers tasks from in on out until in ends. log takes what is not part of the protocol.
-func Serve(dir string, on torch.Placement, threads int, in io.Reader, out, log io.Writer) error {
-	if err := torch.SetThreads(threads); err != nil {
+func Serve(o Options, in io.Reader, out, log io.Writer) error {
+	if err := torch.SetThreads(o.Threads); err != nil {
 		return err
 	}
-	s := &server{dir: dir, on: on, threads: threads, log: log}
+	s := &server{Options: o, log: log}
 	defer s.close()
 	answer := json.NewEncoder(out)
 	hello := worker.Hello{Program: "gyre", Versions: map[string]string{"libgyre": torch.BuildInfo()}}
 	if err := answer.Encode(worker.Line{Hello: &hello}); err != nil {
 		return err
 	}
-	lines := bufio.NewReader(in)
+	tasks := json.NewDecoder(bufio.NewReader(in))
 	for {
-		text, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
 		var task work.Task
-		if err := json.Unmarshal(text, &task); err != nil {
+		if err := tasks.Decode(&task); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return fmt.Errorf("reading a task: %w", err)
 		}
 		var line worker.Line
 		if figures, err := s.do(task); err != nil {
 			line.Error = err.Error()
 		} else {
-			figures.Tokens, figures.PeakBytes = task.Tokens(), torch.PeakRSS()
+			figures.Tokens, figures.PeakBytes = max(figures.Tokens, task.Tokens()), torch.PeakRSS()
 			line.Figures = &figures
 		}
 		if err := answer.Encode(line); err != nil {
@@ -70,18 +71,22 @@ func Serve(dir string, on torch.Placement, threads int, in io.Reader, out, log i
 }
 
 func (s *server) do(t work.Task) (worker.Figures, error) {
-	if t.Op == OpProbe {
+	switch t.Op { // without a model, or with the trainer's own
+	case work.OpProbe:
 		return s.probe()
+	case work.OpGRPO:
+		return s.grpo(t)
+	case work.OpTrain:
+		return s.train(t)
+	case work.OpEnvironment:
+		return s.environment(t)
 	}
-	if t.Op == work.OpGRPO { // the trainer loads its own model
-		return s.step(t)
-	}
-	if s.model == nil {
-		model, err := checkpoint.LoadModel(s.dir, torch.HeadLM, s.on)
+	if s.loaded == nil {
+		model, err := checkpoint.LoadModel(s.Model, torch.HeadLM, s.On)
 		if err != nil {
 			return worker.Figures{}, err
 		}
-		s.model = model
+		s.loaded = model
 	}
 	switch t.Op {
 	case work.OpGreedy:
@@ -125,9 +130,14 @@ func (s *server) probe() (worker.Figures, error) {
 }
 
 func (s *server) close() {
-	s.learner.close()
 	s.sampler.close()
-	if s.model != nil {
-		s.model.Close()
+	if s.optimizer != nil {
+		s.optimizer.Close()
+	}
+	if s.gradients != nil {
+		s.gradients.Close()
+	}
+	if s.loaded != nil {
+		s.loaded.Close()
 	}
 }

@@ -1,6 +1,7 @@
 """Runs one program's side of the benchmark.
 
-    worker.py transformers|vllm|llama|trl --model DIR --threads N [--dtype f32|bf16|f16|autocast] [--gguf FILE] [--prefix-cache] [--device cuda]
+    worker.py transformers|vllm|llama|trl|ragen --model DIR --threads N [--dtype f32|bf16|f16|autocast] [--gguf FILE]
+        [--prefix-cache] [--device cuda] [--source DIR]
 """
 import argparse
 import importlib
@@ -11,13 +12,14 @@ from channel import Channel
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program", choices=["transformers", "vllm", "llama", "trl"])
+    parser.add_argument("program", choices=["transformers", "vllm", "llama", "trl", "ragen"])
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--dtype", choices=["f32", "bf16", "f16", "autocast"], default="f32")
     parser.add_argument("--gguf", default="")
     parser.add_argument("--prefix-cache", action="store_true")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--source", default="")  # a checkout of RAGEN
     options = parser.parse_args()
     channel = Channel()
     try:

@@ -26,12 +26,11 @@ type Baseline struct {
 	Cases   map[string]BaselineCase `json:"cases"`
 }
 
-// BaselineCase holds Gyre's shares and peak bytes of memory, one for every repeat, and the median ratio of its speed
-// to that of each peer. A case in another type than float32 is called "generate/1 in bf16".
+// BaselineCase holds Gyre's shares and peak bytes of memory, one for every repeat. A case in another type than float32
+// is called "generate/1 in bf16".
 type BaselineCase struct {
-	Shares []float64          `json:"shares"`
-	Peaks  []float64          `json:"peak_bytes,omitempty"`
-	Ratios map[string]float64 `json:"ratios,omitempty"`
+	Shares []float64 `json:"shares"`
+	Peaks  []float64 `json:"peak_bytes,omitempty"`
 }
 
 // CaseIn names a case in a type.
@@ -47,18 +46,9 @@ func NewBaseline(r *Report) Baseline {
 	b := Baseline{Date: r.Date, CPU: r.CPU, Threads: r.Threads, Cases: map[string]BaselineCase{}}
 	for _, c := range r.Cases {
 		for _, dtype := range Types(Subject) {
-			own := c.Samples[In(Subject, dtype)]
-			if len(own) == 0 {
-				continue
+			if shares := r.Own(c.Name, dtype, Sample.share); c.InCheck() && len(shares) > 0 {
+				b.Cases[CaseIn(c.Name, dtype)] = BaselineCase{shares, r.Own(c.Name, dtype, Sample.peak)}
 			}
-			entry := BaselineCase{Shares: r.Own(c.Name, dtype, share), Peaks: r.Own(c.Name, dtype, peak),
-				Ratios: map[string]float64{}}
-			for name, samples := range c.Samples {
-				if base, _ := Split(name); base != Subject && len(samples) > 0 {
-					entry.Ratios[name] = Ratio(own, samples, Sample.Speed).Median
-				}
-			}
-			b.Cases[CaseIn(c.Name, dtype)] = entry
 		}
 	}
 	return b
@@ -71,11 +61,11 @@ func (b Baseline) Check(r *Report, name, dtype string) (text string, verdict Ver
 	if !known {
 		return "", Fine, false, false
 	}
-	comparison, err := Decide(expected.Shares, r.Own(name, dtype, share))
+	comparison, err := Decide(expected.Shares, r.Own(name, dtype, Sample.share))
 	if err != nil {
 		return err.Error(), Regression, false, true
 	}
-	memory, fine := CompareMemory(expected.Peaks, r.Own(name, dtype, peak))
+	memory, fine := CompareMemory(expected.Peaks, r.Own(name, dtype, Sample.peak))
 	return fmt.Sprintf("%s; %s", comparison, memory), comparison.Verdict, !fine, true
 }
 
@@ -107,16 +97,18 @@ func ReadBaseline(path string) (Baseline, error) {
 
 // Write replaces the file.
 func (b Baseline) Write(path string) error {
-	text, err := json.MarshalIndent(b, "", " ")
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	return WriteJSON(path, b)
+}
+
+// WriteJSON replaces a file.
+func WriteJSON(path string, value any) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", " ")
+		return encoder.Encode(value)
 	})
 }
 
@@ -190,10 +182,9 @@ func CompareMemory(baseline, now []float64) (text string, fine bool) {
 	return fmt.Sprintf("memory %.2f of the baseline", ratio), true
 }
 
-func logarithms(values []float64) []float64 {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = math.Log(v)
+func logarithms(values []float64) (out []float64) {
+	for _, v := range values {
+		out = append(out, math.Log(v))
 	}
 	return out
 }

@@ -26,6 +26,10 @@ var sections = []struct{ op, title, explanation string }{
 		"forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token once."},
 	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are " +
 		"sampled tokens over the whole step."},
+	{work.OpTrain, "Ranks", "The update of gyre train on 8 sequences of 256 tokens: as many ranks of one thread each " +
+		"as there are threads, beside one process of all threads. The peak is that of the program that starts them."},
+	{work.OpEnvironment, "Environments", "Episodes begun, or actions played, per second in one thread, the text of " +
+		"the state included."},
 }
 
 // Markdown is the report for people.
@@ -47,12 +51,15 @@ func (r *Report) Markdown() string {
 			if turns := r.turns(c); turns != "" {
 				fmt.Fprintf(&b, "\nSeconds per turn as the history grows (medians):\n\n%s", turns)
 			}
+			waits := Over(c.Samples[Subject], func(s Sample) float64 { return s.Parts["waiting"] / s.Seconds })
+			if share := percent(waits); share != "" {
+				fmt.Fprintf(&b, "\nA rank waits for others for %s of a step with %s.\n", share, c.Title)
+			}
 			for _, name := range slices.Sorted(maps.Keys(c.Failures)) {
 				fmt.Fprintf(&b, "\n%s failed at %s: %s\n", name, c.Title, c.Failures[name])
 			}
 		}
 	}
-	r.pairs(&b)
 	return b.String()
 }
 
@@ -116,10 +123,10 @@ func (r *Report) comparison(cases []*Case) string {
 			base, dtype := Split(p.Name)
 			row := table.Row{title, base, dtype, Over(samples, Sample.Speed),
 				number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
-				number(Over(samples, peak).Median / 1e9), "", "", "", ""}
-			if speed, memory, floor, ok := r.beside(c, p.Name); ok {
-				row[7], row[8] = speed, verdict(floor.Speed, speed.Median, ">=")
-				row[9], row[10] = number(memory.Median), verdict(floor.Memory, memory.Median, "<=")
+				number(Over(samples, Sample.peak).Median / 1e9), "", "", "", ""}
+			if s, ok := r.beside(c, p.Name); ok {
+				row[7], row[8] = s.speed, mark("≥", s.floor.Speed, s.fast())
+				row[9], row[10] = number(s.memory.Median), mark("≤", s.floor.Memory, s.lean())
 			}
 			t.AppendRow(row)
 			title = ""
@@ -128,22 +135,45 @@ func (r *Report) comparison(cases []*Case) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// beside compares Gyre in its best type with an entry of another program; the floor is that of the program's best
-// types alone.
-func (r *Report) beside(c *Case, entry string) (speed, memory Extent, floor Floor, ok bool) {
+// standing is how Gyre in its best type stands beside an entry of another program.
+type standing struct {
+	speed, memory Extent // ratios
+	floor         work.Floor
+}
+
+// beside compares Gyre with an entry of another program; false where there is nothing to compare. Floors are asked
+// beside the program's best types alone, and not on devices.
+func (r *Report) beside(c *Case, entry string) (standing, bool) {
 	base, _ := Split(entry)
 	if base == Subject || c.fastest(Subject) == "" || len(c.Samples[entry]) == 0 {
-		return speed, memory, floor, false
+		return standing{}, false
 	}
-	asked := r.FloorOf(c.Name, base)
-	if entry == c.fastest(base) {
-		floor.Speed = asked.Speed
+	s := standing{speed: Ratio(c.Samples[c.fastest(Subject)], c.Samples[entry], Sample.Speed),
+		memory: Ratio(c.Samples[c.leanest(Subject)], c.Samples[entry], Sample.peak)}
+	asked := c.Peers[base]
+	if entry == c.fastest(base) && !r.OnDevice() {
+		if s.floor.Speed = asked.Speed; r.BF16 && asked.HalfSpeed > 0 {
+			s.floor.Speed = asked.HalfSpeed
+		}
 	}
-	if entry == c.leanest(base) {
-		floor.Memory = asked.Memory
+	if entry == c.leanest(base) && !r.OnDevice() {
+		s.floor.Memory = asked.Memory
 	}
-	return Ratio(c.Samples[c.fastest(Subject)], c.Samples[entry], Sample.Speed),
-		Ratio(c.Samples[c.leanest(Subject)], c.Samples[entry], peak), floor, true
+	return s, true
+}
+
+func (s standing) fast() bool { return s.floor.Speed == 0 || s.speed.Median >= s.floor.Speed }
+func (s standing) lean() bool { return s.floor.Memory == 0 || s.memory.Median <= s.floor.Memory }
+
+// mark shows a floor and whether it is kept, "" where nothing is asked.
+func mark(sign string, floor float64, kept bool) string {
+	switch {
+	case floor == 0:
+		return ""
+	case kept:
+		return fmt.Sprintf("%s %g ✓", sign, floor)
+	}
+	return fmt.Sprintf("%s %g ✗", sign, floor)
 }
 
 // shares of the bound: of the whole, and of first tokens and decoding where they are known.
@@ -151,32 +181,13 @@ func (r *Report) shares(samples []Sample) string {
 	if r.OnDevice() {
 		return ""
 	}
-	of := func(which int) string {
-		return percent(Over(samples, func(s Sample) float64 {
-			whole, first, decode := s.Shares()
-			return []float64{whole, first, decode}[which]
-		}).Median)
+	whole := percent(Over(samples, func(s Sample) float64 { whole, _, _ := s.Shares(); return whole }))
+	first := percent(Over(samples, func(s Sample) float64 { _, first, _ := s.Shares(); return first }))
+	decode := percent(Over(samples, func(s Sample) float64 { _, _, decode := s.Shares(); return decode }))
+	if first == "" {
+		return whole
 	}
-	if first := of(1); first != "" {
-		return fmt.Sprintf("%s (%s, %s)", of(0), first, of(2))
-	}
-	return of(0)
-}
-
-// reached tells whether a value keeps a floor (">=") or a limit ("<="); 0 asks for nothing.
-func reached(floor, value float64, sense string) bool {
-	return floor == 0 || sense == ">=" && value >= floor || sense == "<=" && value <= floor
-}
-
-func verdict(floor, value float64, sense string) string {
-	if floor == 0 {
-		return ""
-	}
-	sign := map[string]string{">=": "≥", "<=": "≤"}[sense]
-	if reached(floor, value, sense) {
-		return fmt.Sprintf("%s %g ✓", sign, floor)
-	}
-	return fmt.Sprintf("%s %g ✗", sign, floor)
+	return fmt.Sprintf("%s (%s, %s)", whole, first, decode)
 }
 
 func (r *Report) turns(c *Case) string {
@@ -203,50 +214,20 @@ func (r *Report) turns(c *Case) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// pairs writes a table for each section of pairs, in the order in which they came.
-func (r *Report) pairs(b *strings.Builder) {
-	section, t := "", rows()
-	flush := func() {
-		if section != "" {
-			fmt.Fprintf(b, "\n### %s\n\n%s\n", section, t.RenderMarkdown())
-		}
-	}
-	for _, p := range r.Pairs {
-		if p.Section != section {
-			flush()
-			section, t = p.Section, rows("work", "Gyre", "against", "its", "Gyre ÷ its", "floor", "")
-		}
-		ratio := p.ratio()
-		mark := verdict(p.Floor.Speed, ratio.Median, ">=") + verdict(p.Floor.Memory, ratio.Median, "<=")
-		if len(p.Other) == 0 {
-			mark = ""
-		}
-		t.AppendRow(table.Row{p.Work, number(median(p.Gyre)), p.Against, number(median(p.Other)), ratio, mark, p.Note})
-	}
-	flush()
-}
-
 // Missed lists the floors that were measured and not reached.
 func (r *Report) Missed() []string {
 	var missed []string
 	for _, c := range r.Cases {
 		for _, p := range r.Programs {
-			speed, memory, floor, ok := r.beside(c, p.Name)
-			if ok && !reached(floor.Speed, speed.Median, ">=") {
-				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, speed.Median,
-					p.Name, floor.Speed))
+			s, ok := r.beside(c, p.Name)
+			if ok && !s.fast() {
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, s.speed.Median,
+					p.Name, s.floor.Speed))
 			}
-			if ok && !reached(floor.Memory, memory.Median, "<=") {
+			if ok && !s.lean() {
 				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name,
-					memory.Median, p.Name, floor.Memory))
+					s.memory.Median, p.Name, s.floor.Memory))
 			}
-		}
-	}
-	for _, p := range r.Pairs {
-		v := p.ratio().Median
-		if len(p.Other) > 0 && (!reached(p.Floor.Speed, v, ">=") || !reached(p.Floor.Memory, v, "<=")) {
-			missed = append(missed, fmt.Sprintf("%s, %s: %.2f of %s, asked %s", p.Section, p.Work, v, p.Against,
-				strings.TrimSuffix(verdict(p.Floor.Speed, v, ">=")+verdict(p.Floor.Memory, v, "<="), " ✗")))
 		}
 	}
 	return missed
@@ -267,11 +248,11 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-func percent(v float64) string {
-	if math.IsNaN(v) || v == 0 {
+func percent(e Extent) string {
+	if math.IsNaN(e.Median) {
 		return ""
 	}
-	return fmt.Sprintf("%.0f %%", 100*v)
+	return fmt.Sprintf("%.0f %%", 100*e.Median)
 }
 
 func (e Extent) String() string {

@@ -10,6 +10,7 @@ import (
 	"gyre/internal/statistics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
+	"gyre/torch"
 )
 
 // Subject is the program that the others are compared with.
@@ -26,6 +27,8 @@ func Types(program string) []string {
 		return []string{Float32, "autocast", "bf16"}
 	case "llama":
 		return []string{Float32, "f16"}
+	case "ragen":
+		return []string{Float32}
 	}
 	return []string{Float32, "bf16"}
 }
@@ -55,6 +58,8 @@ type Sample struct {
 	Bounds  work.Bounds  `json:"bounds"`           // on the report's machine: the best measured
 	Nearby  work.Bounds  `json:"nearby_bounds"`    // on the machine as it was before this repeat
 	Others  float64      `json:"others,omitempty"` // processors that other programs kept busy meanwhile, on average
+
+	Task work.Task `json:"-"`
 }
 
 // Speed is in tokens per second.
@@ -78,8 +83,11 @@ func (s Sample) Shares() (whole, first, decode float64) {
 	return whole, first, decode
 }
 
-// peak is a sample's peak memory.
-func peak(s Sample) float64 { return float64(s.PeakBytes) }
+// share is how much of what the machine allowed at the time a sample reached: other programs slow down both.
+func (s Sample) share() float64 { return s.Nearby.Total / s.Seconds }
+
+// peak is a sample's peak memory in bytes.
+func (s Sample) peak() float64 { return float64(s.PeakBytes) }
 
 // Case is the results of one case.
 type Case struct {
@@ -110,7 +118,7 @@ func (c Case) leanest(program string) string {
 	if program != Subject && c.Op == work.OpUpdate {
 		types = slices.DeleteFunc(types, func(dtype string) bool { return dtype == "bf16" })
 	}
-	return c.best(program, types, func(s Sample) float64 { return -peak(s) })
+	return c.best(program, types, func(s Sample) float64 { return -s.peak() })
 }
 
 // Program is one that was to take part.
@@ -121,23 +129,11 @@ type Program struct {
 	Skipped  string            `json:"skipped,omitempty"` // why it did not
 }
 
-// Pair is a figure of Gyre, repeat by repeat, held against another figure of the same run: what needs no peer's worker.
-type Pair struct {
-	Section string    `json:"section"`
-	Work    string    `json:"work"`
-	Against string    `json:"against"`
-	Gyre    []float64 `json:"gyre"`
-	Other   []float64 `json:"other,omitempty"` // none: the other could not be measured
-	Floor   Floor     `json:"floor"`           // Speed: least of Gyre ÷ other; Memory: most
-	Note    string    `json:"note,omitempty"`
-}
-
-func (p Pair) ratio() Extent {
-	ratios := make([]float64, min(len(p.Gyre), len(p.Other)))
-	for i := range ratios {
-		ratios[i] = p.Gyre[i] / p.Other[i]
+// Note adds a remark, once.
+func (p *Program) Note(text string) {
+	if !slices.Contains(p.Notes, text) {
+		p.Notes = append(p.Notes, text)
 	}
-	return extent(ratios)
 }
 
 // Report is a whole run.
@@ -151,10 +147,9 @@ type Report struct {
 	Machine  work.Machine `json:"machine"`            // the best of all measurements
 	Libtorch float64      `json:"libtorch,omitempty"` // libtorch's own peak in FLOP/s, where transformers took part
 	// processors that other programs kept busy, on average over the samples
-	Others   float64   `json:"others"`
-	Programs []Program `json:"programs"`
-	Cases    []*Case   `json:"cases"`
-	Pairs    []Pair    `json:"pairs,omitempty"`
+	Others   float64    `json:"others"`
+	Programs []*Program `json:"programs"`
+	Cases    []*Case    `json:"cases"`
 }
 
 // OnDevice reports whether models compute elsewhere than in the CPU's kernels: the measured peaks and the floors are
@@ -163,12 +158,14 @@ func (r *Report) OnDevice() bool { return r.Device != "" && r.Device != "cpu" }
 
 // Program finds or adds a program.
 func (r *Report) Program(name string) *Program {
-	i := slices.IndexFunc(r.Programs, func(p Program) bool { return p.Name == name })
-	if i < 0 {
-		i = len(r.Programs)
-		r.Programs = append(r.Programs, Program{Name: name, Versions: map[string]string{}})
+	for _, known := range r.Programs {
+		if known.Name == name {
+			return known
+		}
 	}
-	return &r.Programs[i]
+	added := &Program{Name: name, Versions: map[string]string{}}
+	r.Programs = append(r.Programs, added)
+	return added
 }
 
 // Case finds or adds the results of a case.
@@ -186,59 +183,26 @@ func (r *Report) Case(c work.Case) *Case {
 // Own is a figure of Gyre's samples of a case in a type.
 func (r *Report) Own(name, dtype string, figure func(Sample) float64) []float64 {
 	var values []float64
-	for _, c := range r.Cases {
-		if c.Name == name {
-			for _, s := range c.Samples[In(Subject, dtype)] {
-				values = append(values, figure(s))
-			}
-		}
+	for _, s := range r.Case(work.Case{Name: name}).Samples[In(Subject, dtype)] {
+		values = append(values, figure(s))
 	}
 	return values
 }
 
-// share is how much of what the machine allowed at the time a sample reached: other programs slow down both.
-func share(s Sample) float64 { return s.Nearby.Total / s.Seconds }
-
-// Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its
-// peak memory (or cost). 0 asks for nothing.
-type Floor struct {
-	Speed  float64 `json:"speed,omitempty"`
-	Memory float64 `json:"memory,omitempty"`
-}
-
-// floors by case and program. They were set for float32 on two cores of a Xeon with AVX-512.
-var floors = map[string]map[string]Floor{
-	"generate/1":       {"vllm": {1.6, 1}, "llama": {Speed: 1}},
-	"generate/4":       {"vllm": {Memory: 1}, "llama": {Speed: 1}},
-	"generate/16":      {"vllm": {1.4, 1}, "llama": {Speed: 1}},
-	"generate/64":      {"vllm": {1.4, 1}, "llama": {Speed: 1}},
-	"generate/shared":  {"vllm": {2, 1}, "llama": {Speed: 1}},
-	"rollout":          {"transformers": {Speed: 4}, "vllm": {1.5, 1}, "llama": {Speed: 1}},
-	"logprobs":         {"transformers": {Speed: 1.25}},
-	"update/unrelated": {"transformers": {1.25, 0.6}},
-	"update/group":     {"transformers": {1.8, 0.6}},
-	"grpo":             {"trl": {Speed: 2.5}},
-}
-
-// halfSpeeds take the place of some of their speeds where the processor multiplies numbers of 16 bits, which nearly
-// doubles the programs that use it.
-var halfSpeeds = map[string]map[string]float64{
-	"generate/64":      {"vllm": 1.3},
-	"generate/shared":  {"vllm": 1.8},
-	"update/unrelated": {"transformers": 1.4},
-	"grpo":             {"trl": 3},
-}
-
-// FloorOf gives the floor of a case beside a program: Gyre at its best type against the program at its best.
-func (r *Report) FloorOf(name, program string) Floor {
-	if r.OnDevice() {
-		return Floor{}
+// Finish fills in what the best measurement of the machine decides, of a model of this shape.
+func (r *Report) Finish(model torch.ModelConfig) {
+	others, count := 0.0, 0
+	for _, c := range r.Cases {
+		for name, samples := range c.Samples {
+			_, dtype := Split(name)
+			for i, s := range samples {
+				samples[i].Bounds = work.Bound(c.Case, s.Task, model, r.Machine, dtype != Float32)
+				others += s.Others
+				count++
+			}
+		}
 	}
-	floor := floors[name][program]
-	if speed, ok := halfSpeeds[name][program]; ok && r.BF16 {
-		floor.Speed = speed
-	}
-	return floor
+	r.Others = others / float64(max(count, 1))
 }
 
 // Extent is the middle and the ends of some values; NaN where there are none.

@@ -9,14 +9,17 @@ import "fmt"
 
 // The operations that a worker may know.
 const (
+	OpProbe    = "probe"    // what the machine can do: Gyre's worker alone
 	OpGreedy   = "greedy"   // the most likely continuation of one prompt: do all programs hold the same model?
 	OpGenerate = "generate" // sample New tokens for every prompt, all together
 	OpRollout  = "rollout"  // turn after turn: append an observation to every history, sample a reply
 	OpLogprobs = "logprobs" // log-probs of given sequences
 	OpUpdate   = "update"   // forward, backward and AdamW of a policy loss
 	// norms of the gradients of task, entropy and KL, for each half of the sequences and for all of them
-	OpAnalysis = "analysis"
-	OpGRPO     = "grpo" // a whole step: sample, reward, advantages, update
+	OpAnalysis    = "analysis"
+	OpGRPO        = "grpo"        // a whole step: sample, reward, advantages, update
+	OpTrain       = "train"       // the update of `gyre train` on given sequences
+	OpEnvironment = "environment" // random episodes of an environment, the text of the state included
 )
 
 // Task is what a worker is asked to do, tokens included. Fields that an operation does not use are left out.
@@ -30,10 +33,21 @@ type Task struct {
 	Sequences    [][]int32   `json:"sequences,omitempty"`
 	Context      int         `json:"context,omitempty"` // leading tokens of every sequence that are not trained on
 	// prompts of every GRPO step of the session, the warm-up's first
-	Texts [][]string `json:"texts,omitempty"`
+	Texts   [][]string `json:"texts,omitempty"`
+	Shard   string     `json:"shard,omitempty"`   // fsdp.shard of a training over ranks
+	Tag     string     `json:"tag,omitempty"`     // of an environment
+	Counts  string     `json:"counts,omitempty"`  // what of it is counted and timed: CountResets or CountSteps
+	Seconds float64    `json:"seconds,omitempty"` // how long it is played
 }
 
+// What of an environment is counted: episodes begun, or actions played.
+const (
+	CountResets = "resets"
+	CountSteps  = "steps"
+)
+
 // Tokens counts what the task's speed is quoted in: sampled tokens, or tokens scored or trained on with their context.
+// It is 0 for an environment, whose worker counts.
 func (t Task) Tokens() int {
 	n := 0
 	switch t.Op {
@@ -43,7 +57,7 @@ func (t Task) Tokens() int {
 		for _, episode := range t.Observations {
 			n += len(episode) * t.New
 		}
-	case OpLogprobs, OpUpdate, OpAnalysis:
+	case OpLogprobs, OpUpdate, OpAnalysis, OpTrain:
 		for _, ids := range t.Sequences {
 			n += len(ids)
 		}
@@ -59,12 +73,20 @@ type Case struct {
 	Title   string // for the table
 	Op      string
 	Session Session
-	Long    bool // takes minutes: measured once less than the others
+	Peers   map[string]Floor `json:"-"` // the programs besides Gyre that know this work, and what is asked beside them
+	Long    bool             // takes minutes: measured once less than the others
 
 	Batch, Copies, Prompt, New int // generation and GRPO: prompts, sequences for each, tokens of each prompt and reply
 	Turns                      int // rollouts: Batch episodes of so many turns
 	Rows, Length, Context      int // log-probs and updates: sequences, their tokens, those of them that all share
+
+	Shard, Tag, Counts string // as in a Task
 }
+
+// Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its
+// peak memory. 0 asks for nothing. HalfSpeed takes the place of Speed where the processor multiplies numbers of 16
+// bits, which nearly doubles the programs that use it. They were set on two cores of a Xeon with AVX-512.
+type Floor struct{ Speed, HalfSpeed, Memory float64 }
 
 // Session is a set of cases whose workers live side by side. Memory is compared within a session, so work that would
 // leave memory behind has one of its own.
@@ -72,40 +94,84 @@ type Session string
 
 // The sessions, in the order in which they run.
 const (
-	Distinct Session = "generate"
-	Shared   Session = "prefix"   // generation whose prompts share something: prefix caches are on
-	Scoring  Session = "logprobs" // no optimizer state
-	Update   Session = "update"
-	Group    Session = "group"
-	Analysis Session = "analysis"
-	GRPO     Session = "grpo"
+	Distinct     Session = "generate"
+	Shared       Session = "prefix"   // generation whose prompts share something: prefix caches are on
+	Scoring      Session = "logprobs" // no optimizer state
+	Update       Session = "update"
+	Group        Session = "group"
+	Analysis     Session = "analysis"
+	GRPO         Session = "grpo"
+	Ranks        Session = "ranks"
+	Environments Session = "environments"
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, GRPO}
+var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, GRPO, Ranks, Environments}
+
+// HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
+func (s Session) HoldsModel() bool { return s != GRPO && s != Ranks && s != Environments }
+
+// OneProcess is the program that training over ranks is compared with: Gyre with all threads in one process.
+const OneProcess = "one process"
+
+// environments are timed: their tags, and whether RAGEN has them too. Those that start processes or ask networks are
+// left out.
+var environments = []struct {
+	tag   string
+	ragen bool
+}{
+	{"SimpleSokoban", true}, {"LargerSokoban", true}, {"FrozenLake", true}, {"Bandit", true}, {"GaussianBandit", false},
+	{"Countdown", false}, {"MiniSudoku", false}, {"SimpleSudoku", true}, {"game_2048", true}, {"rubikscube", true},
+}
 
 // Cases are all rows.
 func Cases() []Case {
-	var cases []Case
-	for _, batch := range []int{1, 4, 16, 64} {
-		cases = append(cases, Case{Name: fmt.Sprintf("generate/%d", batch), Title: fmt.Sprintf("batch %d", batch),
-			Op:      OpGenerate,
-			Session: Distinct, Long: batch == 64, Batch: batch, Copies: 1, Prompt: 128, New: 64})
+	generate := func(batch int, vllm Floor) Case {
+		return Case{Name: fmt.Sprintf("generate/%d", batch), Title: fmt.Sprintf("batch %d", batch), Op: OpGenerate,
+			Session: Distinct, Long: batch == 64, Batch: batch, Copies: 1, Prompt: 128, New: 64,
+			Peers: map[string]Floor{"transformers": {}, "vllm": vllm, "llama": {Speed: 1}}}
 	}
-	return append(cases,
-		Case{Name: "generate/shared", Title: "16 of one prompt", Op: OpGenerate, Session: Shared, Batch: 1, Copies: 16,
-			Prompt: 128, New: 64},
-		Case{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16,
-			Turns: 5, New: 32},
-		Case{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256},
-		Case{Name: "update/unrelated", Title: "4 × 256 unrelated", Op: OpUpdate, Session: Update, Rows: 4, Length: 256},
-		Case{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8,
-			Length: 192, Context: 128},
-		Case{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true,
-			Rows: 4, Length: 256},
-		Case{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
-			Copies: 8, Prompt: 128, New: 64},
-	)
+	cases := []Case{
+		generate(1, Floor{Speed: 1.6, Memory: 1}),
+		generate(4, Floor{Memory: 1}),
+		generate(16, Floor{Speed: 1.4, Memory: 1}),
+		generate(64, Floor{Speed: 1.4, HalfSpeed: 1.3, Memory: 1}),
+		{Name: "generate/shared", Title: "16 of one prompt", Op: OpGenerate, Session: Shared, Batch: 1, Copies: 16,
+			Prompt: 128, New: 64, Peers: map[string]Floor{"transformers": {},
+				"vllm": {Speed: 2, HalfSpeed: 1.8, Memory: 1}, "llama": {Speed: 1}}},
+		{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16,
+			Turns: 5, New: 32, Peers: map[string]Floor{"transformers": {Speed: 4},
+				"vllm": {Speed: 1.5, Memory: 1}, "llama": {Speed: 1}}},
+		{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256,
+			Peers: map[string]Floor{"transformers": {Speed: 1.25}}},
+		{Name: "update/unrelated", Title: "4 × 256 unrelated", Op: OpUpdate, Session: Update, Rows: 4, Length: 256,
+			Peers: map[string]Floor{"transformers": {Speed: 1.25, HalfSpeed: 1.4, Memory: 0.6}}},
+		{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8,
+			Length: 192, Context: 128, Peers: map[string]Floor{"transformers": {Speed: 1.8, Memory: 0.6}}},
+		{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true,
+			Rows: 4, Length: 256, Peers: map[string]Floor{"transformers": {}}},
+		{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
+			Copies: 8, Prompt: 128, New: 64, Peers: map[string]Floor{"trl": {Speed: 2.5, HalfSpeed: 3}}},
+	}
+	for _, shard := range []string{"none", "optimizer", "full"} {
+		floor := Floor{}
+		if shard == "none" {
+			floor.Speed = 0.85
+		}
+		cases = append(cases, Case{Name: "ranks/" + shard, Title: "fsdp.shard = " + shard, Op: OpTrain, Session: Ranks,
+			Rows: 8, Length: 256, Shard: shard, Peers: map[string]Floor{OneProcess: floor}})
+	}
+	for _, e := range environments {
+		resets := Case{Name: "environments/" + e.tag + "/resets", Title: e.tag + ": resets", Op: OpEnvironment,
+			Session: Environments, Tag: e.tag, Counts: CountResets}
+		steps := resets
+		steps.Name, steps.Title, steps.Counts = "environments/"+e.tag+"/steps", e.tag+": steps", CountSteps
+		if e.ragen {
+			resets.Peers, steps.Peers = map[string]Floor{"ragen": {Speed: 50}}, map[string]Floor{"ragen": {Speed: 20}}
+		}
+		cases = append(cases, resets, steps)
+	}
+	return cases
 }
 
 // Repeats is how often the case is measured in a run of so many repeats.
@@ -118,13 +184,12 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	switch c.Name {
-	case "generate/4", "generate/64", "rollout", "analysis/model", "grpo":
-		return false
-	}
-	return true
+	return c.Session != Ranks && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
+		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
-// InCheck reports whether the case is checked against a baseline: all but those that only repeat others in a larger
-// size.
-func (c Case) InCheck() bool { return c.Name != "generate/64" && c.Name != "grpo" }
+// InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
+// others in a larger size.
+func (c Case) InCheck() bool {
+	return c.Session != Ranks && c.Session != Environments && c.Op != OpGRPO && c.Name != "generate/64"
+}

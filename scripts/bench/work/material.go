@@ -50,7 +50,8 @@ func letters(s string) bool {
 
 // Task is the case's work in a repeat; repeat 0 is a shorter one of the same shape that warms up.
 func (m *Material) Task(c Case, repeat int) (Task, error) {
-	t := Task{Op: c.Op, Seed: uint64(1000 + repeat), Copies: c.Copies, New: c.New, Context: c.Context}
+	t := Task{Op: c.Op, Seed: uint64(1000 + repeat), Copies: c.Copies, New: c.New, Context: c.Context, Shard: c.Shard,
+		Tag: c.Tag, Counts: c.Counts}
 	r := rand.New(rand.NewPCG(t.Seed, uint64(len(c.Name))))
 	switch c.Op {
 	case OpGenerate:
@@ -70,9 +71,13 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 			t.New = min(t.New, 4)
 		}
 		t.Observations = observations
-	case OpLogprobs, OpUpdate, OpAnalysis:
+	case OpLogprobs, OpUpdate, OpAnalysis, OpTrain:
+		rows := c.Rows
+		if c.Op == OpTrain && repeat == 0 { // every training has a step of its own that warms up
+			rows = 2
+		}
 		shared := m.random(r, 1, c.Context)[0]
-		for _, rest := range m.random(r, c.Rows, c.Length-c.Context) {
+		for _, rest := range m.random(r, rows, c.Length-c.Context) {
 			t.Sequences = append(t.Sequences, append(append([]int32(nil), shared...), rest...))
 		}
 	case OpGRPO:
@@ -83,6 +88,8 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 			}
 			t.Texts = append(t.Texts, texts)
 		}
+	case OpEnvironment:
+		t.Seconds = 0.5
 	default:
 		return t, fmt.Errorf("case %s: unknown operation %q", c.Name, c.Op)
 	}
@@ -96,11 +103,6 @@ func (m *Material) Greedy() Task {
 		prompt[i] = int32(min(1000+i, m.VocabSize-1))
 	}
 	return Task{Op: OpGreedy, Prompts: [][]int32{prompt}, Copies: 1, New: 16}
-}
-
-// Random are the same ids in every run of the benchmark.
-func (m *Material) Random(count, length int) [][]int32 {
-	return m.random(rand.New(rand.NewPCG(1, 1)), count, length)
 }
 
 // random draws ids evenly from the ordinary tokens: speed does not depend on what they say.

@@ -1,6 +1,11 @@
 package work
 
-import "gyre/torch"
+import (
+	"cmp"
+	"slices"
+
+	"gyre/torch"
+)
 
 // Machine is what was measured beside the work: the rate at which memory is read in bytes/s and the peaks of matrix
 // products in FLOP/s, in f32 and in 16 bits.
@@ -8,14 +13,6 @@ type Machine struct {
 	Bandwidth float64 `json:"bandwidth"`
 	FLOPS     float64 `json:"flops"`
 	FLOPS16   float64 `json:"flops16,omitempty"`
-}
-
-// in is the machine as work in 16 bits, or in f32, meets it.
-func (m Machine) in(half bool) Machine {
-	if half && m.FLOPS16 > 0 {
-		m.FLOPS = m.FLOPS16
-	}
-	return m
 }
 
 // Bounds are the least seconds of a task's phases on a machine. First is the time to every sequence's first token,
@@ -26,14 +23,10 @@ type Bounds struct {
 	Total  float64 `json:"total"`
 }
 
-// load is arithmetic and memory traffic that can overlap.
-type load struct{ flops, bytes float64 }
-
-func (l load) seconds(m Machine) float64 { return max(l.flops/m.FLOPS, l.bytes/m.Bandwidth) }
-
-// decoder counts a model's work.
+// decoder counts a model's work on a machine.
 type decoder struct {
-	number float64 // bytes of a weight, a key or a value as a pass reads it
+	machine Machine
+	number  float64 // bytes of a weight, a key or a value as a pass reads it
 
 	body, head float64 // parameters of the blocks' matrices and of the LM head
 	all        float64 // all parameters
@@ -41,150 +34,148 @@ type decoder struct {
 	cache      float64 // bytes of keys and values of one position
 }
 
-func newDecoder(m torch.ModelConfig, half bool) decoder {
-	number := 4.0
+func newDecoder(c torch.ModelConfig, m Machine, half bool) decoder {
+	d := decoder{machine: m, number: 4}
 	if half {
-		number = 2
+		d.number = 2
+		d.machine.FLOPS = cmp.Or(m.FLOPS16, m.FLOPS)
 	}
-	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	body := float64(m.NumLayers * (m.HiddenSize*(q+2*kv) + q*m.HiddenSize + 3*m.HiddenSize*m.IntermediateSize))
-	head := float64(m.VocabSize * m.HiddenSize)
-	all := body + head
-	if !m.TieEmbeddings {
-		all += head
+	q, kv := c.NumHeads*c.HeadDim, c.NumKVHeads*c.HeadDim
+	d.body = float64(c.NumLayers * (c.HiddenSize*(q+2*kv) + q*c.HiddenSize + 3*c.HiddenSize*c.IntermediateSize))
+	d.head = float64(c.VocabSize * c.HiddenSize)
+	if d.all = d.body + d.head; !c.TieEmbeddings {
+		d.all += d.head
 	}
-	return decoder{number: number, body: body, head: head, all: all, scores: float64(4 * m.NumLayers * q),
-		cache: 2 * number * float64(m.NumLayers*kv)}
+	d.scores = float64(4 * c.NumLayers * q)
+	d.cache = 2 * d.number * float64(c.NumLayers*kv)
+	return d
 }
 
-// extend runs n new positions after past ones, with logits for some of them.
-func (d decoder) extend(past, n, logits int) load {
-	keys := float64(n)*float64(past) + float64(n)*float64(n+1)/2
-	return load{flops: 2*d.body*float64(n) + 2*d.head*float64(logits) + d.scores*keys, bytes: float64(past) * d.cache}
+// rows are positions of one sequence in a pass: new ones after past ones, with logits for some of them.
+type rows struct{ past, count, logits int }
+
+// flops is the arithmetic of a pass.
+func (d decoder) flops(pass []rows) (sum float64) {
+	for _, r := range pass {
+		n := float64(r.count)
+		sum += 2*d.body*n + 2*d.head*float64(r.logits) + d.scores*(n*float64(r.past)+n*(n+1)/2)
+	}
+	return sum
 }
 
-func (l load) plus(other load) load { return load{l.flops + other.flops, l.bytes + other.bytes} }
-
-// weights is what one pass over the model reads.
-func (d decoder) weights() load { return load{bytes: d.number * (d.body + d.head)} }
-
-// decode is one pass in which every sequence, step tokens after its history, gets one token more.
-func (d decoder) decode(histories []int, step int) load {
-	pass := d.weights()
-	for _, length := range histories {
-		pass = pass.plus(d.extend(length+step, 1, 1))
+// bytes are read by a pass: all weights once, and the keys and values of past positions, but for some that rows share.
+func (d decoder) bytes(pass []rows, shared int) float64 {
+	sum := d.number*(d.body+d.head) - float64(shared)*d.cache
+	for _, r := range pass {
+		sum += float64(r.past) * d.cache
 	}
-	return pass
+	return sum
+}
+
+// overlapped is the time of arithmetic and memory traffic that go on together.
+func (d decoder) overlapped(flops, bytes float64) float64 {
+	return max(flops/d.machine.FLOPS, bytes/d.machine.Bandwidth)
+}
+
+func (d decoder) pass(pass []rows, shared int) float64 {
+	return d.overlapped(d.flops(pass), d.bytes(pass, shared))
+}
+
+// decode is the time of so many passes in which every sequence gets one token more.
+func (d decoder) decode(histories []int, tokens, shared int) (seconds float64) {
+	for step := range tokens {
+		var pass []rows
+		for _, length := range histories {
+			pass = append(pass, rows{past: length + step, count: 1, logits: 1})
+		}
+		seconds += d.pass(pass, shared)
+	}
+	return seconds
 }
 
 // Bound is the least time of a case's task: every distinct token of a prefix is computed once, every weight is read
 // once per pass, and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much
-// room is left. half: weights, keys and values are numbers of 16 bits.
+// room is left. It is 0 for work that is not the model's. half: weights, keys and values are numbers of 16 bits.
 func Bound(c Case, t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
-	d := newDecoder(model, half)
-	m = m.in(half)
+	d := newDecoder(model, m, half)
 	switch t.Op {
 	case OpGenerate:
-		return d.generation(len(t.Prompts), t.Copies, c.Prompt, t.New, m)
+		return d.generation(len(t.Prompts), t.Copies, c.Prompt, t.New)
 	case OpRollout:
-		return Bounds{Total: d.rollout(t, m)}
+		return Bounds{Total: d.rollout(t)}
 	case OpLogprobs:
-		pass := d.weights()
+		var pass []rows
 		for _, ids := range t.Sequences {
-			pass = pass.plus(d.extend(0, len(ids), len(ids)-1))
+			pass = append(pass, rows{count: len(ids), logits: len(ids) - 1})
 		}
-		return Bounds{Total: pass.seconds(m)}
+		return Bounds{Total: d.pass(pass, 0)}
 	case OpUpdate:
-		return Bounds{Total: d.backward(1, c.Rows, c.Length, c.Context, m) + d.optimizer(m)}
+		return Bounds{Total: d.backward(1, c.Rows, c.Length, c.Context) + d.optimizer()}
 	case OpAnalysis: // one forward pass, and a backward pass for each of the three gradients
-		return Bounds{Total: 7.0 / 3 * d.backward(1, c.Rows, c.Length, 0, m)}
+		return Bounds{Total: 7.0 / 3 * d.backward(1, c.Rows, c.Length, 0)}
 	case OpGRPO:
-		generation := d.generation(c.Batch, c.Copies, c.Prompt, c.New, m)
-		update := d.backward(c.Batch, c.Copies, c.Prompt+c.New, c.Prompt, m) + d.optimizer(m)
+		generation := d.generation(c.Batch, c.Copies, c.Prompt, c.New)
+		update := d.backward(c.Batch, c.Copies, c.Prompt+c.New, c.Prompt) + d.optimizer()
 		return Bounds{Total: generation.Total + update}
 	}
 	return Bounds{}
 }
 
-func (d decoder) generation(prompts, copies, length, tokens int, m Machine) Bounds {
-	first := d.weights()
-	for range prompts {
-		first = first.plus(d.extend(0, length, 1))
-	}
-	histories := make([]int, prompts*copies)
-	for i := range histories {
-		histories[i] = length
-	}
-	// The keys of a prompt are read once for all its copies.
-	shared := float64(prompts*(copies-1)*length) * d.cache
-	total := 0.0
-	for step := range tokens - 1 {
-		pass := d.decode(histories, step)
-		pass.bytes -= shared
-		total += pass.seconds(m)
-	}
-	return Bounds{First: first.seconds(m), Decode: total, Total: first.seconds(m) + total}
+// generation reads the keys of a prompt once for all its copies.
+func (d decoder) generation(prompts, copies, length, tokens int) Bounds {
+	first := d.pass(slices.Repeat([]rows{{count: length, logits: 1}}, prompts), 0)
+	rest := d.decode(slices.Repeat([]int{length}, prompts*copies), tokens-1, prompts*(copies-1)*length)
+	return Bounds{First: first, Decode: rest, Total: first + rest}
 }
 
 // rollout computes what is new in every turn; what all first prompts begin with counts once.
-func (d decoder) rollout(t Task, m Machine) float64 {
-	common, total := commonPrefix(t.Observations), 0.0
+func (d decoder) rollout(t Task) (seconds float64) {
+	common := commonPrefix(t.Observations)
 	histories := make([]int, len(t.Observations))
 	for turn := range t.Observations[0] {
-		pass := d.weights()
-		if turn == 0 {
-			pass = pass.plus(d.extend(0, common, 0))
-		}
+		var pass []rows
 		for e, episode := range t.Observations {
-			past, n := histories[e], len(episode[turn])
+			past := histories[e] - 1 // the reply's last token has no keys yet
 			if turn == 0 {
-				past, n = common, n-common
-			} else {
-				past, n = past-1, n+1 // the reply's last token has no keys yet
+				past = common
 			}
-			pass = pass.plus(d.extend(past, n, 1))
-			histories[e] = past + n
+			histories[e] += len(episode[turn])
+			pass = append(pass, rows{past: past, count: histories[e] - past, logits: 1})
 		}
-		total += pass.seconds(m)
-		for step := range t.New - 1 {
-			pass := d.decode(histories, step)
-			pass.bytes -= float64((len(histories)-1)*common) * d.cache
-			total += pass.seconds(m)
+		if turn == 0 {
+			pass = append(pass, rows{count: common})
 		}
+		seconds += d.pass(pass, 0) + d.decode(histories, t.New-1, (len(histories)-1)*common)
 		for e := range histories {
 			histories[e] += t.New
 		}
 	}
-	return total
+	return seconds
 }
 
 func commonPrefix(observations [][][]int32) int {
-	first := observations[0][0]
-	n := len(first)
+	common := observations[0][0]
 	for _, episode := range observations[1:] {
-		i := 0
-		for i < min(n, len(episode[0])) && episode[0][i] == first[i] {
-			i++
+		n := 0
+		for n < min(len(common), len(episode[0])) && episode[0][n] == common[n] {
+			n++
 		}
-		n = i
+		common = common[:n]
 	}
-	return n
+	return len(common)
 }
 
 // backward is forward and backward, which is twice a forward; the context that a group's rows begin with is computed
 // once.
-func (d decoder) backward(groups, rows, length, context int, m Machine) float64 {
+func (d decoder) backward(groups, count, length, context int) float64 {
 	logits := length - context
 	if context == 0 {
 		logits-- // nothing predicts the first token
 	}
-	group := d.extend(0, context, 0)
-	for range rows {
-		group = group.plus(d.extend(context, length-context, logits))
-	}
-	pass := load{flops: 3 * float64(groups) * group.flops, bytes: 3 * d.weights().bytes}
-	return pass.seconds(m)
+	pass := append(slices.Repeat([]rows{{past: context, count: length - context, logits: logits}}, count),
+		rows{count: context})
+	return d.overlapped(3*float64(groups)*d.flops(pass), 3*d.bytes(nil, 0))
 }
 
 // optimizer reads weights, gradients and two moments, all in f32, and writes all but the gradients.
-func (d decoder) optimizer(m Machine) float64 { return load{bytes: 7 * 4 * d.all}.seconds(m) }
+func (d decoder) optimizer() float64 { return d.overlapped(0, 7*4*d.all) }

@@ -27,8 +27,6 @@ type Hello struct {
 	Program  string            `json:"program"`
 	Versions map[string]string `json:"versions"`
 	Notes    []string          `json:"notes,omitempty"` // settings worth knowing
-
-	Entry string `json:"-"` // Command.Program
 }
 
 // Figures are what a task took.
@@ -41,7 +39,6 @@ type Figures struct {
 	PeakBytes    int64     `json:"peak_bytes,omitempty"`    // resident, of this process since its start
 	Cached       int       `json:"cached,omitempty"`        // prompt tokens that a cache held
 	Output       []int32   `json:"output,omitempty"`        // of a greedy continuation
-
 	// Parts splits the time of a task that has parts, in seconds.
 	Parts map[string]float64 `json:"parts,omitempty"`
 	// Bandwidth and FLOPS answer a probe of the machine.
@@ -61,102 +58,89 @@ type Line struct {
 // ErrUnavailable means that a program is not there: it is skipped, which is not a failure.
 var ErrUnavailable = errors.New("unavailable")
 
-// lastWords introduce the end of what a worker wrote to its standard error.
-const lastWords = "; it last wrote:\n"
-
-// Command says how a worker is started.
-type Command struct {
-	Program string
-	Args    []string // the executable first
-	Env     []string // as in exec.Cmd
-}
-
-// limits bound what is kept of a worker's output: a line holds a task's figures and, of a greedy continuation, its
-// tokens.
-var limits = coprocess.Limits{Line: 64 << 20, Stderr: 4000}
+// ErrGone means that a worker can take no further task.
+var ErrGone = errors.New("the worker is gone")
 
 // Process is a running worker. It is used by one goroutine at a time.
 type Process struct {
-	Hello Hello
+	Program string // what the benchmark calls it
+	Hello   Hello
+	Gone    bool // it can take no further task
 
-	Gone bool // it can take no further task
-
-	program string
 	running *coprocess.Process
-	ended   sync.Once
+	stopped sync.Once
 }
 
 // Start starts a worker and waits for its first line. An error that matches ErrUnavailable says why the program cannot
 // take part.
-func Start(ctx context.Context, c Command) (*Process, error) {
-	command := exec.Command(c.Args[0], c.Args[1:]...)
-	command.Env = c.Env
-	running, err := coprocess.Start(command, limits)
+func Start(ctx context.Context, program string, command *exec.Cmd) (*Process, error) {
+	// A line holds a task's figures and, of a greedy continuation, its tokens.
+	running, err := coprocess.Start(command, coprocess.Limits{Line: 64 << 20, Stderr: 4000})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s cannot be started: %w", ErrUnavailable, c.Args[0], err)
+		return nil, fmt.Errorf("%w: %s cannot be started: %w", ErrUnavailable, command.Path, err)
 	}
-	p := &Process{program: c.Program, running: running}
-	line, err := p.receive(ctx)
-	switch {
-	case err != nil:
-		p.end(0)
-		return nil, err
-	case line.Unavailable != "":
-		p.end(0)
-		return nil, fmt.Errorf("%w: %s", ErrUnavailable, line.Unavailable)
-	case line.Hello == nil:
-		p.end(0)
-		return nil, fmt.Errorf("%s: the worker's first line is neither hello nor unavailable", c.Program)
-	}
-	p.Hello = *line.Hello
-	p.Hello.Entry = c.Program
-	return p, nil
-}
-
-func (p *Process) receive(ctx context.Context) (Line, error) {
+	p := &Process{Program: program, running: running}
 	var line Line
 	select {
 	case <-ctx.Done():
-		return line, fmt.Errorf("%s: %w", p.program, context.Cause(ctx))
-	case text, ok := <-p.running.Lines:
-		if !ok {
-			p.end(2 * time.Second) // what it wrote to its standard error is complete then
-			return line, fmt.Errorf("%s: the worker ended%s", p.program, p.running.LastWords(lastWords))
-		}
-		if err := json.Unmarshal(text, &line); err != nil {
-			return line, fmt.Errorf("%s: the worker wrote %.100q, expected a line of the protocol: %w", p.program, text,
-				err)
+		err = fmt.Errorf("%s: %w", program, context.Cause(ctx))
+	case text, open := <-running.Lines:
+		if !open {
+			err = p.ended()
+		} else if err = p.read(text, &line); err == nil && line.Unavailable != "" {
+			err = fmt.Errorf("%w: %s", ErrUnavailable, line.Unavailable)
+		} else if err == nil && line.Hello == nil {
+			err = fmt.Errorf("%s: the worker's first line is neither hello nor unavailable", program)
 		}
 	}
-	return line, nil
+	if err != nil {
+		p.stop(0)
+		return nil, err
+	}
+	p.Hello = *line.Hello
+	return p, nil
+}
+
+func (p *Process) read(text []byte, line *Line) error {
+	if err := json.Unmarshal(text, line); err != nil {
+		return fmt.Errorf("%s: the worker wrote %.100q, expected a line of the protocol: %w", p.Program, text, err)
+	}
+	return nil
+}
+
+// ended waits for the worker's end, so that what it wrote to its standard error is complete, and says so.
+func (p *Process) ended() error {
+	p.stop(2 * time.Second)
+	return fmt.Errorf("%s: the worker ended%s", p.Program, p.running.LastWords("; it last wrote:\n"))
 }
 
 // Run has a task done. The error of a worker that has gone, or did not answer in time, matches ErrGone; after others
 // it can go on.
 func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figures, error) {
+	if p.Gone {
+		return Figures{}, fmt.Errorf("%s: %w", p.Program, ErrGone)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
 	text, err := json.Marshal(task)
 	if err != nil {
-		return Figures{}, fmt.Errorf("%s: encoding the task: %w", p.program, err)
+		return Figures{}, fmt.Errorf("%s: encoding the task: %w", p.Program, err)
 	}
-	select {
-	case <-ctx.Done():
-		return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w", ErrGone, p.program, context.Cause(ctx))
-	case err := <-p.running.Send(text):
-		if err != nil {
-			return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err,
-				p.running.LastWords(lastWords))
-		}
+	var line Line
+	if text, err = p.running.Ask(ctx, text); err != nil && ctx.Err() == nil {
+		err = p.ended()
+	} else if err == nil {
+		err = p.read(text, &line)
 	}
-	line, err := p.receive(ctx)
 	switch {
-	case err != nil:
-		return Figures{}, fmt.Errorf("%w: %w", ErrGone, err)
-	case line.Error != "":
-		return Figures{}, fmt.Errorf("%s: %s", p.program, line.Error)
-	case line.Figures == nil:
-		return Figures{}, fmt.Errorf("%w: %s: the worker answered without figures", ErrGone, p.program)
+	case err == nil && line.Error != "":
+		return Figures{}, fmt.Errorf("%s: %s", p.Program, line.Error)
+	case err == nil && line.Figures == nil:
+		err = errors.New("the worker answered without figures")
+	}
+	if err != nil {
+		p.Gone = true
+		return Figures{}, fmt.Errorf("%w: %s: %w", ErrGone, p.Program, err)
 	}
 	return *line.Figures, nil
 }
@@ -169,36 +153,23 @@ const settle = 300 * time.Millisecond
 // waited for.
 func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, spins bool) (f Figures, others float64,
 	err error) {
-	if p.Gone {
-		return f, 0, fmt.Errorf("%s: %w", p.program, ErrGone)
-	}
-	external := ResetPeak(p.PID()) == nil
-	before, usageErr := Usage(p.PID())
-	begin := time.Now()
+	pid := p.running.PID()
+	external := ResetPeak(pid) == nil
+	before, begin := othersTime(pid), time.Now()
 	if f, err = p.Run(ctx, task, limit); err != nil {
-		p.Gone = errors.Is(err, ErrGone)
 		return f, 0, err
 	}
-	elapsed := time.Since(begin)
-	if spins {
-		defer time.Sleep(settle)
-	}
-	if after, err := Usage(p.PID()); err == nil && usageErr == nil {
-		others = max(0, (after.System-before.System-(after.Process-before.Process)).Seconds()/elapsed.Seconds())
-	}
-	if peak, err := PeakBytes(p.PID()); err == nil && external {
+	others = max(0, (othersTime(pid)-before).Seconds()/time.Since(begin).Seconds())
+	if peak := PeakBytes(pid); external && peak > 0 {
 		f.PeakBytes = peak
+	}
+	if spins {
+		time.Sleep(settle)
 	}
 	return f, others, nil
 }
 
-// ErrGone means that a worker can take no further task.
-var ErrGone = errors.New("the worker is gone")
-
-// PID is the worker's process id.
-func (p *Process) PID() int { return p.running.PID() }
-
 // Close ends the worker: politely at first. It may be called twice.
-func (p *Process) Close() { p.end(10 * time.Second) }
+func (p *Process) Close() { p.stop(10 * time.Second) }
 
-func (p *Process) end(patience time.Duration) { p.ended.Do(func() { p.running.Stop(patience) }) }
+func (p *Process) stop(patience time.Duration) { p.stopped.Do(func() { p.running.Stop(patience) }) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,8 +59,9 @@ func start(t *testing.T, how string) (*Process, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Start(context.Background(), Command{Program: "fake", Args: []string{self},
-		Env: append(os.Environ(), behaviour+"="+how)})
+	command := exec.Command(self)
+	command.Env = append(os.Environ(), behaviour+"="+how)
+	return Start(context.Background(), "fake", command)
 }
 
 func TestWorkerAnswersTaskAfterTask(t *testing.T) {
@@ -94,8 +96,7 @@ func TestWorkersThatCannotStart(t *testing.T) {
 			t.Errorf("%s: %v: only an absent program is unavailable", how, err)
 		}
 	}
-	if _, err := Start(context.Background(), Command{Program: "x", Args: []string{"/no/such/python"}}); !errors.Is(err,
-		ErrUnavailable) {
+	if _, err := Start(context.Background(), "x", exec.Command("/no/such/python")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a missing executable gives %v, expected ErrUnavailable", err)
 	}
 }
@@ -111,7 +112,7 @@ func TestWorkersThatGo(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected ErrGone and %q", task, err, want)
 		}
-		p.end(0)
+		p.stop(0)
 	}
 }
 
@@ -121,8 +122,8 @@ func TestCloseEndsTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Close()
-	if err := syscall.Kill(p.PID(), 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("process %d is still there (%v): it was not ended, or not waited for", p.PID(), err)
+	if err := syscall.Kill(p.running.PID(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("process %d is still there (%v): it was not ended, or not waited for", p.running.PID(), err)
 	}
 	p.Close() // once more does no harm
 }

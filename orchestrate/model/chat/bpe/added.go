@@ -46,7 +46,9 @@ func (m *matcher) split(s string, text func(string), token func(AddedToken)) {
 		t := m[s[i]][k]
 		start, end := i, i+len(t.text)
 		i = end
-		if t.SingleWord && (wordEnds(s[:start]) || wordStarts(s[end:])) {
+		before, _ := utf8.DecodeLastRuneInString(s[:start]) // at an end of the text U+FFFD, which is in no word
+		after, _ := utf8.DecodeRuneInString(s[end:])
+		if t.SingleWord && (isWord(before) || isWord(after)) {
 			continue
 		}
 		if t.LStrip {
@@ -64,16 +66,6 @@ func (m *matcher) split(s string, text func(string), token func(AddedToken)) {
 	if done < len(s) {
 		text(s[done:])
 	}
-}
-
-func wordStarts(s string) bool {
-	r, n := utf8.DecodeRuneInString(s)
-	return n > 0 && isWord(r)
-}
-
-func wordEnds(s string) bool {
-	r, n := utf8.DecodeLastRuneInString(s)
-	return n > 0 && isWord(r)
 }
 
 // recogniser holds the added tokens that one kind of text is searched for: first those spelled as they are, then, in

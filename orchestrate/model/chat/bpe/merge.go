@@ -31,24 +31,30 @@ func (h *candidates) Pop() any {
 	return last
 }
 
-// merger is the scratch space of one encoding.
-type merger struct {
+// encoder holds what one call of EncodeSegments reuses from word to word.
+type encoder struct {
+	model   *model
 	symbols []symbol
 	heap    candidates
 }
 
-// merge applies rules to the tokens in order of rank, then of position, until none applies, and appends the result to
-// out: O(n log n) for n tokens.
-func (m *merger) merge(tokens []int32, rules map[uint64]rule, out []int32) []int32 {
+// merge turns a word's bytes into tokens, applies the rules in order of rank, then of position, until none applies, and
+// appends the result to out: O(n log n) for n bytes.
+func (m *encoder) merge(word string, out []int32) []int32 {
+	rules := m.model.rules
 	m.symbols, m.heap = m.symbols[:0], m.heap[:0]
-	for i, id := range tokens {
-		m.symbols = append(m.symbols, symbol{id, int32(i) - 1, int32(i) + 1})
+	for i := range len(word) {
+		if id, ok := m.model.raw[word[i:i+1]]; ok {
+			n := int32(len(m.symbols))
+			m.symbols = append(m.symbols, symbol{id, n - 1, n + 1})
+		}
 	}
-	if len(tokens) > 0 {
-		m.symbols[len(tokens)-1].next = -1
-	}
-	for i := range len(tokens) - 1 {
+	last := len(m.symbols) - 1
+	for i := range last {
 		m.offer(rules, int32(i))
+	}
+	if last >= 0 {
+		m.symbols[last].next = -1
 	}
 	for len(m.heap) > 0 {
 		top := heap.Pop(&m.heap).(candidate)
@@ -78,7 +84,7 @@ func (m *merger) merge(tokens []int32, rules map[uint64]rule, out []int32) []int
 }
 
 // offer pushes the merge of symbol left with its successor, if there is one.
-func (m *merger) offer(rules map[uint64]rule, left int32) {
+func (m *encoder) offer(rules map[uint64]rule, left int32) {
 	s := m.symbols[left]
 	if r, ok := rules[pairKey(s.id, m.symbols[s.next].id)]; ok {
 		heap.Push(&m.heap, candidate{r.rank, left, r.id})

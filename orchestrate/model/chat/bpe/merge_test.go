@@ -35,12 +35,13 @@ func TestMergeEqualsDefinition(t *testing.T) {
 			rules[pairKey(rng.Int32N(next), rng.Int32N(next))] = rule{rank, next}
 			next++
 		}
-		tokens := make([]int32, rng.IntN(40))
+		tokens, word := make([]int32, rng.IntN(40)), ""
 		for i := range tokens {
 			tokens[i] = rng.Int32N(3)
+			word += string("abc"[tokens[i]])
 		}
-		var m merger
-		if got, want := m.merge(tokens, rules, nil), mergeSlowly(tokens, rules); !slices.Equal(got, want) {
+		e := encoder{model: &model{raw: map[string]int32{"a": 0, "b": 1, "c": 2}, rules: rules}}
+		if got, want := e.merge(word, nil), mergeSlowly(tokens, rules); !slices.Equal(got, want) {
 			t.Fatalf("merging %v by %v: got %v, want %v", tokens, rules, got, want)
 		}
 	}

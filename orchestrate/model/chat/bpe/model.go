@@ -158,13 +158,6 @@ func (m *model) without(ids map[int32]bool) *model {
 	return c
 }
 
-// encoder holds what one call of EncodeSegments reuses from word to word.
-type encoder struct {
-	model  *model
-	merger merger
-	tokens []int32
-}
-
 // word appends the ids of one word to out.
 func (e *encoder) word(word string, out []int32) []int32 {
 	m := e.model
@@ -174,7 +167,7 @@ func (e *encoder) word(word string, out []int32) []int32 {
 		}
 	}
 	if len(word) > maxCachedWord {
-		return e.split(word, out)
+		return e.merge(word, out)
 	}
 	m.mu.RLock()
 	ids, ok := m.cache[word]
@@ -182,7 +175,7 @@ func (e *encoder) word(word string, out []int32) []int32 {
 	if ok {
 		return append(out, ids...)
 	}
-	ids = e.split(word, nil)
+	ids = e.merge(word, nil)
 	m.mu.Lock()
 	if len(m.cache) >= maxCached {
 		clear(m.cache)
@@ -190,15 +183,4 @@ func (e *encoder) word(word string, out []int32) []int32 {
 	m.cache[strings.Clone(word)] = ids
 	m.mu.Unlock()
 	return append(out, ids...)
-}
-
-// split tokenizes a word from its bytes up.
-func (e *encoder) split(word string, out []int32) []int32 {
-	e.tokens = e.tokens[:0]
-	for i := range len(word) {
-		if id, ok := e.model.raw[word[i:i+1]]; ok {
-			e.tokens = append(e.tokens, id)
-		}
-	}
-	return e.merger.merge(e.tokens, e.model.rules, out)
 }

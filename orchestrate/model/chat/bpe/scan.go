@@ -53,15 +53,19 @@ func (p scanner) next(s string) int {
 	case other:
 		n += run(s[n:], other, -1)
 		if p.modern {
-			n += newlines(s[n:])
+			n += len(s[n:]) - len(strings.TrimLeft(s[n:], "\r\n"))
 		}
 		return n
 	}
-	all := run(s, space, -1)
-	if last := strings.LastIndexAny(s[:all], "\r\n"); last >= 0 && p.modern {
+	n = run(s, space, -1)
+	if last := strings.LastIndexAny(s[:n], "\r\n"); last >= 0 && p.modern {
 		return last + 1
 	}
-	return spaces(s)
+	// \s+(?!\S)|\s+: the last space goes with the word that follows.
+	if _, last := utf8.DecodeLastRuneInString(s[:n]); n < len(s) && n > last {
+		n -= last
+	}
+	return n
 }
 
 // run returns the length of the longest start of s whose characters are of class c, of at most max characters when
@@ -76,50 +80,21 @@ func run(s string, c class, max int) int {
 	return len(s)
 }
 
-// spaces matches \s+(?!\S)|\s+ at a space: the whole run at the end of the text, else the run without its last
-// character, which goes with the word that follows.
-func spaces(s string) int {
-	n := run(s, space, -1)
-	if n == len(s) {
-		return n
-	}
-	_, last := utf8.DecodeLastRuneInString(s[:n])
-	if n > last {
-		return n - last
-	}
-	return n
-}
+var contractions = []string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}
 
-func newlines(s string) int {
-	n := 0
-	for n < len(s) && (s[n] == '\r' || s[n] == '\n') {
-		n++
-	}
-	return n
-}
-
-// contraction matches 's|'t|'re|'ve|'m|'ll|'d. Without case, the long s (U+017F) is an s too, as case folding has it.
+// contraction gives the length of a contraction at the start of s. Without case, the long s (U+017F) is an s too, as
+// case folding has it.
 func contraction(s string, fold bool) int {
-	if len(s) < 2 || s[0] != '\'' {
+	if s[0] != '\'' {
 		return 0
 	}
-	lower := func(i int) byte {
-		if i >= len(s) {
-			return 0
+	for _, c := range contractions {
+		if head := s[:min(len(c), len(s))]; head == c || fold && strings.EqualFold(head, c) {
+			return len(c)
 		}
-		if fold && 'A' <= s[i] && s[i] <= 'Z' {
-			return s[i] + 'a' - 'A'
-		}
-		return s[i]
 	}
-	a, b := lower(1), lower(2)
-	switch {
-	case a == 's' || a == 't' || a == 'm' || a == 'd':
-		return 2
-	case a == 'r' && b == 'e', a == 'v' && b == 'e', a == 'l' && b == 'l':
-		return 3
-	case fold && strings.HasPrefix(s[1:], "\u017f"):
-		return 3
+	if fold && strings.HasPrefix(s, "'\u017f") {
+		return len("'\u017f")
 	}
 	return 0
 }
@@ -150,21 +125,7 @@ const (
 	space
 )
 
-var asciiClass = func() (t [128]class) {
-	for r := range rune(128) {
-		t[r] = classifyWide(r)
-	}
-	return t
-}()
-
 func classify(r rune) class {
-	if r < 128 {
-		return asciiClass[r]
-	}
-	return classifyWide(r)
-}
-
-func classifyWide(r rune) class {
 	switch {
 	case unicode.IsLetter(r):
 		return letter

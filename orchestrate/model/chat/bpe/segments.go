@@ -21,7 +21,8 @@ func (t *Tokenizer) EncodeSegments(segments []Segment) (ids []int32, from []int,
 			return nil, nil, fmt.Errorf("text of more than %d bytes is too long to encode at once", MaxText)
 		}
 	}
-	j := &joiner{t: t, segments: segments, encoder: encoder{model: t.ordinary}}
+	j := &joiner{t: t, segments: segments, encoder: encoder{model: t.ordinary}, ids: make([]int32, 0, total/3),
+		from: make([]int, 0, total/3)}
 	for i, s := range segments {
 		text := ToValidUTF8(s.Text)
 		if s.Ordinary {

@@ -13,6 +13,7 @@ package bpe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,24 +57,17 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
 	}
 	t := &Tokenizer{}
-	var err error
+	var problems [6]error
 	// The pipeline comes first: for a tokenizer of another kind it gives the clearer error.
-	if t.model, err = parseModel(f.Model); err != nil {
-		return nil, err
+	t.model, problems[0] = parseModel(f.Model)
+	t.forms, problems[1] = parseNormalizer(f.Normalizer)
+	t.stages, problems[2] = parsePreTokenizer(f.PreTokenizer)
+	problems[3] = checkDecoder(f.Decoder)
+	t.around, problems[4] = parsePostProcessor(f.PostProcessor)
+	if t.model != nil {
+		problems[5] = t.setAdded(f.AddedTokens)
 	}
-	if t.forms, err = parseNormalizer(f.Normalizer); err != nil {
-		return nil, err
-	}
-	if t.stages, err = parsePreTokenizer(f.PreTokenizer); err != nil {
-		return nil, err
-	}
-	if err = checkDecoder(f.Decoder); err != nil {
-		return nil, err
-	}
-	if t.around, err = parsePostProcessor(f.PostProcessor); err != nil {
-		return nil, err
-	}
-	if err = t.setAdded(f.AddedTokens); err != nil {
+	if err := errors.Join(problems[:]...); err != nil {
 		return nil, err
 	}
 	return t, t.around.check(len(t.pieces))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Pipeline is what surrounds the BPE model in a tokenizer.json, in Hugging Face's JSON.
@@ -46,13 +47,13 @@ func Prepend(token string, id int32) any {
 
 // File writes a tokenizer.json: tokens by id, merges as "a b", and added tokens, some of which may be tokens as well.
 func (p Pipeline) File(tokens, merges []string, added []AddedToken) ([]byte, error) {
-	return encodeJSON(object{"version": "1.0", "truncation": nil, "padding": nil,
+	return EncodeJSON(object{"version": "1.0", "truncation": nil, "padding": nil,
 		"added_tokens": append([]AddedToken{}, added...),
 		"normalizer":   p.Normalizer, "pre_tokenizer": p.PreTokenizer, "post_processor": p.PostProcessor,
 		"decoder": byteLevel(true, true),
 		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
 			"end_of_word_suffix": nil, "fuse_unk": false, "byte_fallback": false, "ignore_merges": p.IgnoreMerges,
-			"vocab": vocabulary(tokens), "merges": append([]string{}, merges...)}})
+			"vocab": vocabulary(tokens), "merges": append([]string{}, merges...)}}, " ")
 }
 
 // vocabulary marshals as {"token": id, …} in the order of the ids.
@@ -67,7 +68,7 @@ func (v vocabulary) MarshalJSON() ([]byte, error) {
 			return nil, fmt.Errorf("token %q appears twice", token)
 		}
 		seen[token] = true
-		key, err := encodeJSON(token)
+		key, err := EncodeJSON(token, "")
 		if err != nil {
 			return nil, err
 		}
@@ -76,12 +77,40 @@ func (v vocabulary) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "{%s}", bytes.Join(members, []byte(","))), nil
 }
 
-// encodeJSON writes indented JSON without escaping <, > and &, which token texts are full of.
-func encodeJSON(v any) ([]byte, error) {
+// EncodeJSON writes JSON with a newline at the end, without escaping <, > and &, which token texts are full of.
+func EncodeJSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", " ")
+	e.SetIndent("", indent)
 	err := e.Encode(v)
 	return b.Bytes(), err
+}
+
+// IDs are the token ids of a role in Hugging Face's files: null, one id or a list. Negative ones (older files' "none")
+// are dropped.
+type IDs []int32
+
+// MarshalJSON implements json.Marshaler.
+func (ids IDs) MarshalJSON() ([]byte, error) {
+	switch len(ids) {
+	case 0:
+		return []byte("null"), nil
+	case 1:
+		return json.Marshal(ids[0])
+	}
+	return json.Marshal([]int32(ids))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (ids *IDs) UnmarshalJSON(data []byte) error {
+	var one int32
+	var many []int32
+	if data[0] != '[' && json.Unmarshal(data, &one) == nil && string(data) != "null" {
+		many = []int32{one}
+	} else if json.Unmarshal(data, &many) != nil {
+		return fmt.Errorf("expected a token id or a list of them, got %.60s", data)
+	}
+	*ids = slices.DeleteFunc(many, func(id int32) bool { return id < 0 })
+	return nil
 }

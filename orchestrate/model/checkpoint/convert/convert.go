@@ -1,6 +1,7 @@
 // Package convert makes Hugging Face directories from other checkpoints: from GGUF files, with tokenizer, chat
-// template and generation settings, and from Hugging Face directories of any file layout, as another type. Tensors
-// stream from file to file one at a time. It also says what a directory or a file holds without loading it.
+// template and generation settings, and from Hugging Face directories of any file layout, as another type or with
+// adapters added. Tensors stream from file to file one at a time. It also says what a directory or a file holds without
+// loading it.
 package convert
 
 import (
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 
 	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
 )
@@ -29,19 +31,36 @@ func Convert(source, dir string, dtype *weights.DType) (Summary, error) {
 	case err != nil:
 		return Summary{}, err
 	case info.IsDir():
-		return fromDirectory(source, dir, dtype)
+		return fromDirectory(source, "", dir, dtype)
 	case filepath.Ext(source) == ".gguf":
 		return fromGGUF(source, dir, dtype)
 	}
 	return Summary{}, fmt.Errorf("%s: expected a .gguf file or a Hugging Face model directory", source)
 }
 
-func fromDirectory(source, dir string, dtype *weights.DType) (Summary, error) {
+// Merge writes a model directory with the weights of base and the adapters of another directory added to them into the
+// existing directory dir. A nil dtype keeps the type of the base.
+func Merge(base, adapter, dir string, dtype *weights.DType) (Summary, error) {
+	return fromDirectory(base, adapter, dir, dtype)
+}
+
+// fromDirectory writes a model directory anew, with adapters added where adapter names some.
+func fromDirectory(source, adapter, dir string, dtype *weights.DType) (Summary, error) {
 	m, err := hf.Open(source, nil)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer m.Weights.Close()
+	if adapter != "" {
+		a, err := peft.Open(adapter, m.Config)
+		if err != nil {
+			return Summary{}, err
+		}
+		defer a.Close()
+		if err := a.Merge(m); err != nil {
+			return Summary{}, fmt.Errorf("%s: %w", adapter, err)
+		}
+	}
 	s, err := write(m, dir, dtype)
 	if err != nil {
 		return Summary{}, err

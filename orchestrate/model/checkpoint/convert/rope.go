@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -22,7 +21,7 @@ func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[
 	}
 	switch {
 	case factors != nil:
-		values, err := float32s(factors)
+		values, err := factors.Float64s()
 		if err != nil || len(values) == 0 {
 			return nil, errors.Join(fmt.Errorf("%s is empty or unreadable", ropeFactors), err)
 		}
@@ -42,7 +41,7 @@ func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[
 
 // checkRopeFactors proves that the assumed Llama 3 parameters give the factors in the file.
 func checkRopeFactors(c hf.Config, t *weights.Tensor) error {
-	values, err := float32s(t)
+	values, err := t.Float64s()
 	if err != nil {
 		return err
 	}
@@ -61,16 +60,4 @@ func checkRopeFactors(c hf.Config, t *weights.Tensor) error {
 		}
 	}
 	return nil
-}
-
-func float32s(t *weights.Tensor) ([]float64, error) {
-	data, _, err := t.Dense(weights.F32, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]float64, len(data)/4)
-	for i := range out {
-		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
-	}
-	return out, nil
 }

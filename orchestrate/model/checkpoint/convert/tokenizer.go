@@ -48,8 +48,8 @@ func tokenizerFiles(m weights.Metadata, c hf.Config) (map[string][]byte, error) 
 	files := map[string][]byte{}
 	var errs [3]error
 	files["tokenizer.json"], errs[0] = tokenizerJSON(m, tokens)
-	files["tokenizer_config.json"], errs[1] = hf.EncodeJSON(settings)
-	files["generation_config.json"], errs[2] = hf.EncodeJSON(generation)
+	files["tokenizer_config.json"], errs[1] = bpe.EncodeJSON(settings, "  ")
+	files["generation_config.json"], errs[2] = bpe.EncodeJSON(generation, "  ")
 	if template, ok := m["tokenizer.chat_template"].(string); ok {
 		files["chat_template.jinja"] = []byte(template)
 	}

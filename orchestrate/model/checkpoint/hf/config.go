@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/orchestrate/model/chat/bpe"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
 )
@@ -26,7 +27,7 @@ import (
 type Config struct {
 	torch.ModelConfig               // on no device
 	DType             weights.DType // of the weights, as declared; float32 when absent
-	BOS, PAD, EOS     IDs           // empty when absent
+	BOS, PAD, EOS     bpe.IDs       // empty when absent
 }
 
 // class is the prefix of transformers' class names: "Qwen2".

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/model/chat/bpe"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
 )
@@ -53,7 +54,7 @@ func TestDefaultsAreTransformers(t *testing.T) {
 	for text, want := range map[string]Config{
 		`{"model_type":"llama"}`: {ModelConfig: torch.ModelConfig{Family: torch.Llama, VocabSize: 32000,
 			HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
-			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, RopeTheta: 10000}, BOS: IDs{1}, EOS: IDs{2}},
+			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, RopeTheta: 10000}, BOS: bpe.IDs{1}, EOS: bpe.IDs{2}},
 		`{"model_type":"qwen2"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen2, VocabSize: 151936,
 			HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
 			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true}},

@@ -2,11 +2,9 @@ package hf
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
-	"slices"
 	"strconv"
 
+	"gyre/orchestrate/model/chat/bpe"
 	"gyre/torch"
 )
 
@@ -31,9 +29,9 @@ type configFile struct {
 	HiddenAct            string            `json:"hidden_act"`
 	DType                string            `json:"dtype,omitempty"` // of transformers 5
 	TorchDType           string            `json:"torch_dtype"`
-	BOS                  IDs               `json:"bos_token_id"`
-	PAD                  IDs               `json:"pad_token_id"`
-	EOS                  IDs               `json:"eos_token_id"`
+	BOS                  bpe.IDs           `json:"bos_token_id"`
+	PAD                  bpe.IDs           `json:"pad_token_id"`
+	EOS                  bpe.IDs           `json:"eos_token_id"`
 	RopeTheta            decimal           `json:"rope_theta"`
 	RopeScaling          *rope             `json:"rope_scaling,omitempty"`
 	RopeParameters       *rope             `json:"rope_parameters,omitempty"`
@@ -69,7 +67,7 @@ func defaults(family torch.Family) configFile {
 	switch family {
 	case torch.Llama:
 		f.VocabSize, f.IntermediateSize, f.KVHeads, f.MaxPositions = 32000, 11008, nil, 2048
-		f.BOS, f.EOS = IDs{1}, IDs{2}
+		f.BOS, f.EOS = bpe.IDs{1}, bpe.IDs{2}
 	case torch.Qwen3:
 		f.HeadDim = 128
 	}
@@ -93,7 +91,7 @@ func (c Config) Encode() ([]byte, error) {
 			LowFreqFactor: decimal(c.RopeLowFreqFactor), HighFreqFactor: decimal(c.RopeHighFreqFactor),
 			OriginalMaxPositions: c.RopeOriginalMaxPositions}
 	}
-	return EncodeJSON(f)
+	return bpe.EncodeJSON(f, "  ")
 }
 
 // decimal is a number that stays a float when Python reads it: 10000.0, not 10000. transformers checks the types of
@@ -107,41 +105,4 @@ func (d decimal) MarshalJSON() ([]byte, error) {
 		text = append(text, ".0"...)
 	}
 	return text, nil
-}
-
-// IDs are the token ids of a role: null, one id or a list in JSON. Negative ones (older files' "none") are dropped.
-type IDs []int64
-
-// MarshalJSON has the signature of json.Marshaler.
-func (ids IDs) MarshalJSON() ([]byte, error) {
-	switch len(ids) {
-	case 0:
-		return []byte("null"), nil
-	case 1:
-		return json.Marshal(ids[0])
-	}
-	return json.Marshal([]int64(ids))
-}
-
-// UnmarshalJSON has the signature of json.Unmarshaler.
-func (ids *IDs) UnmarshalJSON(data []byte) error {
-	var one int64
-	var many []int64
-	if data[0] != '[' && json.Unmarshal(data, &one) == nil && string(data) != "null" {
-		many = []int64{one}
-	} else if json.Unmarshal(data, &many) != nil {
-		return fmt.Errorf("expected a token id or a list of them, got %.60s", data)
-	}
-	*ids = slices.DeleteFunc(many, func(id int64) bool { return id < 0 })
-	return nil
-}
-
-// EncodeJSON writes a small JSON file's text: indented, with a newline at the end.
-func EncodeJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // token texts are full of <, > and &
-	e.SetIndent("", "  ")
-	err := e.Encode(v)
-	return b.Bytes(), err
 }

@@ -139,8 +139,7 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 		} else if !equal {
 			c.TieEmbeddings = false
 			notes = append(notes, fmt.Sprintf("%s: config.json ties the head to the embedding, but the two differ "+
-				"in the file: loaded untied",
-				filepath.Base(lm.File)))
+				"in the file: loaded untied", filepath.Base(lm.File)))
 		}
 	}
 	var problems []string
@@ -169,8 +168,7 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 				filepath.Base(t.File), p.Shape, t.Shape))
 		case !t.DType.Float():
 			problems = append(problems, fmt.Sprintf("type     %s in %s: %v, expected float32, bfloat16, float16 or "+
-				"float64", p.Name,
-				filepath.Base(t.File), t.DType))
+				"float64", p.Name, filepath.Base(t.File), t.DType))
 		}
 	}
 	var extra []string

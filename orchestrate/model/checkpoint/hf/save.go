@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"gyre/orchestrate/model/chat/bpe"
 	"gyre/orchestrate/model/checkpoint/weights"
 )
 
@@ -40,7 +41,8 @@ func Save(dir string, c Config, list []weights.Source, shardSize int64) error {
 			weightMap[s.Name] = name
 		}
 	}
-	index, err := EncodeJSON(map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": weightMap})
+	index, err := bpe.EncodeJSON(map[string]any{"metadata": map[string]int64{"total_size": total},
+		"weight_map": weightMap}, "  ")
 	if err != nil {
 		return err
 	}

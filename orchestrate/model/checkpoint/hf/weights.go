@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -116,87 +117,44 @@ func openFiles(dir string, files []string, layout string) (*Weights, error) {
 }
 
 func (w *Weights) open(dir string, files []string) error {
-	var all []*weights.Tensor
-	var names []string
-	for _, name := range files {
-		f, err := weights.Open(filepath.Join(dir, name))
+	for _, file := range files {
+		f, err := weights.Open(filepath.Join(dir, file))
 		if err != nil {
 			return err
 		}
 		w.files = append(w.files, f)
-		all = append(all, f.Tensors...)
-	}
-	for _, t := range all {
-		names = append(names, t.Name)
-	}
-	canonical := canonicalNames(names)
-	for _, t := range all {
-		name := canonical[t.Name]
-		if name == "" {
-			continue
+		for _, t := range f.Tensors {
+			name := canonicalName(t.Name)
+			if name == "" {
+				continue
+			}
+			if other := w.Tensors[name]; other != nil {
+				return fmt.Errorf("tensor %s is there twice: in %s and in %s", name, other.File, t.File)
+			}
+			t.Name = name
+			w.Tensors[name] = t
 		}
-		if other := w.Tensors[name]; other != nil {
-			return fmt.Errorf("tensor %s is there twice: in %s and in %s", name, other.File, t.File)
-		}
-		t.Name = name
-		w.Tensors[name] = t
 	}
 	return nil
 }
 
-// canonicalNames maps the names of one checkpoint to those of a CausalLM: without the prefixes of DataParallel,
-// torch.compile and whatever held the model as an attribute ("model.model.layers…" of Lightning), with "model." before
-// those of a bare backbone. Buffers that transformers recomputes map to "".
-func canonicalNames(names []string) map[string]string {
-	out := make(map[string]string, len(names))
-	holder, bare := holderOf(names), true
-	for _, name := range names {
-		short := strings.TrimPrefix(unwrapped(name), holder)
-		bare = bare && !strings.HasPrefix(short, "model.")
-		out[name] = short
-	}
-	for name, short := range out {
-		top, _, _ := strings.Cut(short, ".")
-		switch {
-		case isBuffer(short):
-			out[name] = ""
-		case bare && slices.Contains([]string{"embed_tokens", "layers", "norm"}, top):
-			out[name] = "model." + short
-		}
-	}
-	return out
-}
+// ownName is a name of a CausalLM behind the prefixes of DataParallel, torch.compile and whatever held the model as an
+// attribute ("model.model.layers…" of Lightning).
+var ownName = regexp.MustCompile(`^(?:.*?\.)?(?:model\.)?((embed_tokens|layers|norm|lm_head|score)\..*)$`)
 
-// unwrapped is the name without the prefixes of DataParallel and torch.compile, in any order.
-func unwrapped(name string) string {
-	for {
-		short := strings.TrimPrefix(strings.TrimPrefix(name, "module."), "_orig_mod.")
-		if short == name {
-			return name
-		}
-		name = short
-	}
-}
+// buffer is the end of the name of what transformers recomputes.
+var buffer = regexp.MustCompile(`rotary_emb\.(inv_freq|original_inv_freq|cos_cached|sin_cached)$`)
 
-// holderOf is what stands before the CausalLM's own names: read off the token embedding, which every decoder has once.
-// With several embeddings there are several models, and no prefix is taken off.
-func holderOf(names []string) string {
-	holder, found := "", false
-	for _, name := range names {
-		before, ok := strings.CutSuffix(unwrapped(name), "embed_tokens.weight")
-		if !ok {
-			continue
-		}
-		if found {
-			return ""
-		}
-		holder, found = strings.TrimSuffix(before, "model."), true
+// canonicalName is a tensor's name in a CausalLM, with "model." before those of its backbone; "" for a buffer.
+func canonicalName(name string) string {
+	own := ownName.FindStringSubmatch(name)
+	switch {
+	case buffer.MatchString(name):
+		return ""
+	case own == nil:
+		return name
+	case own[2] == "lm_head" || own[2] == "score":
+		return own[1]
 	}
-	return holder
-}
-
-func isBuffer(name string) bool {
-	i := strings.LastIndex(name, "rotary_emb.")
-	return i >= 0 && slices.Contains([]string{"inv_freq", "original_inv_freq", "cos_cached", "sin_cached"},
-		name[i+len("rotary_emb."):])
+	return "model." + own[1]
 }

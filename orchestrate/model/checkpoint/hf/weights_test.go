@@ -279,3 +279,21 @@ func TestSaveInShards(t *testing.T) {
 		}
 	}
 }
+
+func TestCanonicalNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"model.norm.weight": "model.norm.weight", "lm_head.weight": "lm_head.weight", "steps": "steps",
+		"layers.0.mlp.up_proj.weight":                       "model.layers.0.mlp.up_proj.weight",
+		"module._orig_mod.model.layers.1.mlp.up_proj.bias":  "model.layers.1.mlp.up_proj.bias",
+		"model.model.embed_tokens.weight":                   "model.embed_tokens.weight",
+		"model.lm_head.weight":                              "lm_head.weight",
+		"policy.score.bias":                                 "score.bias",
+		"model.rotary_emb.inv_freq":                         "",
+		"module.layers.0.self_attn.rotary_emb.cos_cached":   "",
+		"model.layers.0.self_attn.rotary_emb.something.new": "model.layers.0.self_attn.rotary_emb.something.new",
+	} {
+		if got := canonicalName(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}

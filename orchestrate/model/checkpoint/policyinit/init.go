@@ -32,8 +32,7 @@ type Options struct {
 
 // Defaults make a Llama of about 0.9 million parameters.
 var Defaults = Options{Family: "llama", Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, Intermediate: 384, Vocab: 512,
-	MaxPositions: 4096,
-	Tie:          true, Std: 0.02, Seed: 1}
+	MaxPositions: 4096, Tie: true, Std: 0.02, Seed: 1}
 
 // The special tokens of new policies, ids 0 to 2.
 var specials = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
@@ -83,13 +82,13 @@ func BytesOnly() (*chat.Tokenizer, error) {
 }
 
 func writeTokenizer(dir string, tokenizer []byte, maxPositions int64) error {
-	settings, err := hf.EncodeJSON(map[string]any{"tokenizer_class": "PreTrainedTokenizerFast",
-		"pad_token": specials[padID],
-		"eos_token": specials[eosID], "model_max_length": maxPositions, "clean_up_tokenization_spaces": false})
+	settings, err := bpe.EncodeJSON(map[string]any{"tokenizer_class": "PreTrainedTokenizerFast",
+		"pad_token": specials[padID], "eos_token": specials[eosID], "model_max_length": maxPositions,
+		"clean_up_tokenization_spaces": false}, "  ")
 	if err != nil {
 		return err
 	}
-	generation, err := hf.EncodeJSON(map[string]any{"eos_token_id": eosID, "pad_token_id": padID})
+	generation, err := bpe.EncodeJSON(map[string]any{"eos_token_id": eosID, "pad_token_id": padID}, "  ")
 	if err != nil {
 		return err
 	}
@@ -113,17 +112,15 @@ func (o Options) config() (hf.Config, error) {
 	family, known := torch.ParseFamily(o.Family)
 	if !known || o.Heads < 1 || o.Hidden%o.Heads != 0 {
 		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: expected llama, qwen2 or "+
-			"qwen3, and a multiple of the heads",
-			o.Family, o.Hidden, o.Heads)
+			"qwen3, and a multiple of the heads", o.Family, o.Hidden, o.Heads)
 	}
 	if !(o.Std >= 0 && o.Std <= 100) {
 		return hf.Config{}, fmt.Errorf("standard deviation of the weights is %v, expected 0 to 100", o.Std)
 	}
 	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden,
-		IntermediateSize: o.Intermediate, NumLayers: o.Layers,
-		NumHeads: o.Heads, NumKVHeads: o.KVHeads, HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions,
-		RMSNormEps: 1e-6,
-		RopeTheta:  10000, TieEmbeddings: o.Tie}, PAD: hf.IDs{padID}, EOS: hf.IDs{eosID}}
+		IntermediateSize: o.Intermediate, NumLayers: o.Layers, NumHeads: o.Heads, NumKVHeads: o.KVHeads,
+		HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6, RopeTheta: 10000,
+		TieEmbeddings: o.Tie}, PAD: bpe.IDs{padID}, EOS: bpe.IDs{eosID}}
 	text, err := c.Encode()
 	if err != nil {
 		return hf.Config{}, err

@@ -3,14 +3,13 @@
 //	file.go         opening a file of any format; where its tensors lie
 //	tensor.go       a tensor in a file: name, type, layout, how to get at its bytes; conversion between float types
 //	safetensors.go  huggingface/safetensors: a JSON header, then the data
-//	torchfile.go    torch.save's zip archives, and what their pickles may refer to
-//	pickle.go       Python pickles as data: a reader of the instructions, without an interpreter behind it
+//	torchfile.go    torch.save's zip archives: their storages and tensors
+//	pickle.go       which instructions and names a pickle of theirs may hold
 //	gguf.go         llama.cpp's format, quant.go its quantised types
 //
 // Files need not be well-formed: sizes are checked against the file before anything is allocated, products without
-// overflow, and nothing of a pickle is executed. The readers are Gyre's own because those that exist do not hold to
-// that: a pickle of 13 bytes makes gopickle allocate until the process dies; 4 million nested arrays overflow
-// gguf-parser-go's stack, which Go cannot recover from; libtorch's unpickler reads no OrderedDict.
+// overflow, and nothing of a pickle is executed. GGUF has a reader of Gyre's own: 4 million nested arrays overflow
+// gguf-parser-go's stack, which Go cannot recover from.
 package weights
 
 import (

@@ -98,7 +98,7 @@ func (r *ggufReader) tensor(path string) place {
 	number := r.number(4)
 	k, ok := kinds[number]
 	if !ok {
-		r.refuse("tensor type %d is not supported: expected one of %s", number, kindNames())
+		r.refuse("tensor type %d is not supported: expected float32, float16, bfloat16, Q4_1 or Q8_0", number)
 	}
 	if dims > 0 && p.Shape[dims-1]%k.block != 0 {
 		r.refuse("rows of %d elements are not whole %s blocks of %d", p.Shape[dims-1], k.name, k.block)

@@ -4,252 +4,123 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"strings"
+
+	"github.com/nlpodyssey/gopickle/pickle"
+	"github.com/nlpodyssey/gopickle/types"
 )
 
-// Python values are nil, bool, int64, float64, string, []byte, pyTuple, *pyList, *pyDict, and whatever the host makes of
-// globals, calls and persistent ids. Lists and dicts are references and may contain themselves.
-type (
-	pyTuple []any
-	pyList  struct{ items []any }
-	// pyDict is a dict or OrderedDict in insertion order, without the items whose key is no string.
-	pyDict struct {
-		keys   []string
-		values map[string]any
-	}
-	// pyFunc stands for a callable global: what the host computes instead of calling it.
-	pyFunc func(args pyTuple) any
-	// mark is put on the stack by MARK; the values above it belong together.
-	mark struct{}
+// The instructions of protocols 2 to 5 that a checkpoint may use: those alone, those before a number and those before
+// bytes and their count, with the width of the number in bytes. GLOBAL, which lines follow, comes on top.
+const simple = "N\x88\x89]}()\x85\x86\x87t\x94\x93R\x81Qaesub."
+
+var (
+	numbered = map[byte]uint64{0x80: 1, 'K': 1, 'M': 2, 'J': 4, 'G': 8, 'q': 1, 'r': 4, 'h': 1, 'j': 4}
+	counted  = map[byte]uint64{0x8a: 1, 0x8c: 1, 'X': 4, 0x8d: 8, 'C': 1, 'B': 4, 0x8e: 8, 0x95: 8}
 )
 
-// pickleHost gives meaning to what a pickle refers to. Its functions may refuse.
-type pickleHost struct {
-	// what a pickle may refer to ("collections.OrderedDict"), and the values that stand for it
-	globals    map[string]any
-	persistent func(id any) any // resolves a persistent id (torch's storages)
-}
-
-// unpickler carries out the instructions of protocols 2 to 5. One that would import or call something is refused unless
-// the host, by name, says what value stands for it. References: CPython's Lib/pickletools.py, PEP 307, 3154 and 574.
-type unpickler struct {
-	pickleHost
-	data  []byte
-	at    int
-	stack []any
-	memo  map[uint64]any
-}
-
-// loadPickle reads one pickle. It refuses with the instruction and its byte.
-func loadPickle(data []byte, host pickleHost) any {
-	u := unpickler{pickleHost: host, data: data, memo: map[uint64]any{}}
+// checkPickle refuses other instructions, and those that claim more bytes than there are: the reader believes them.
+func checkPickle(data []byte) {
 	if len(data) < 2 || data[0] != 0x80 || data[1] < 2 || data[1] > 5 {
 		refuse("not a pickle of protocol 2 to 5")
 	}
-	for {
-		start := u.at
-		if done, err := u.step(); err != nil {
-			refuse("pickle: instruction 0x%02x at byte %d: %w", data[min(start, len(data)-1)], start, err)
-		} else if done {
-			return u.popN(1)[0]
+	rest := data
+	take := func(n uint64) []byte {
+		if n > uint64(len(rest)) {
+			refuse("pickle: needs %d bytes at byte %d, %d are left: truncated?", n, len(data)-len(rest), len(rest))
+		}
+		taken := rest[:n]
+		rest = rest[n:]
+		return taken
+	}
+	for code := byte(0); code != '.'; {
+		at := len(data) - len(rest)
+		code = take(1)[0]
+		if strings.IndexByte(simple, code) >= 0 {
+			continue
+		}
+		if code == 'c' { // GLOBAL: a module and a name
+			for range 2 {
+				take(uint64(bytes.IndexByte(rest, '\n') + 1))
+			}
+		} else if width, ok := numbered[code]; ok {
+			take(width)
+		} else if width, ok := counted[code]; ok {
+			var padded [8]byte
+			copy(padded[:], take(width))
+			before := rest
+			if take(binary.LittleEndian.Uint64(padded[:])); code == 0x95 { // FRAME: instructions
+				rest = before
+			}
+		} else {
+			refuse("pickle: instruction 0x%02x at byte %d has no place in a checkpoint (nothing was executed)", code, at)
 		}
 	}
 }
 
-// widths are the bytes of the number that follows an instruction.
-var widths = map[byte]uint64{'K': 1, 'M': 2, 'J': 4, 0x8a: 1, 0x8c: 1, 'X': 4, 0x8d: 8, 'C': 1, 'B': 4, 0x8e: 8,
-	'q': 1, 'r': 4, 'h': 1, 'j': 4}
+// function stands for a Python function: what is computed instead of calling it.
+type function func(args types.Tuple) any
 
-// step carries out one instruction; done says that it was STOP.
-func (u *unpickler) step() (done bool, err error) {
-	defer refused(&err)
-	code := u.take(1)[0]
-	number := u.number(widths[code])
-	switch code {
-	case 0x80: // PROTO
-		u.take(1)
-	case 0x95: // FRAME: only helps readers that buffer
-		u.take(8)
-	case '.': // STOP
-		return true, nil
-	case 'N': // NONE
-		u.push(nil)
-	case 0x88, 0x89: // NEWTRUE, NEWFALSE
-		u.push(code == 0x88)
-	case 'K', 'M': // BININT1, BININT2
-		u.push(int64(number))
-	case 'J': // BININT
-		u.push(int64(int32(number)))
-	case 0x8a: // LONG1
-		u.push(integer(u.take(number)))
-	case 'G': // BINFLOAT
-		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.take(8))))
-	case 0x8c, 'X', 0x8d: // SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
-		u.push(string(u.take(number)))
-	case 'C', 'B', 0x8e: // SHORT_BINBYTES, BINBYTES, BINBYTES8
-		u.push(u.take(number))
-	case ']': // EMPTY_LIST
-		u.push(&pyList{})
-	case '}': // EMPTY_DICT
-		u.push(&pyDict{})
-	case '(': // MARK
-		u.push(mark{})
-	case ')', 0x85, 0x86, 0x87: // EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3
-		u.push(u.popN(map[byte]int{0x85: 1, 0x86: 2, 0x87: 3}[code]))
-	case 't': // TUPLE
-		u.push(u.popMark())
-	case 'q', 'r', 0x94: // BINPUT, LONG_BINPUT, MEMOIZE
-		if code == 0x94 {
-			number = uint64(len(u.memo))
+// Call implements types.Callable.
+func (f function) Call(args ...any) (any, error) { return f(args), nil }
+
+// unpickle reads a pickle as data. What it would import is refused unless its name is known here, where torch's
+// functions and classes have stand-ins; nothing of Python runs.
+func (a archive) unpickle(data []byte) any {
+	checkPickle(data)
+	known := map[string]any{
+		"torch.Size":                                 function(func(args types.Tuple) any { return argument[any](args, 0) }),
+		"torch._utils._rebuild_tensor_v2":            function(a.rebuildTensor),
+		"torch._utils._rebuild_parameter":            function(rebuildParameter),
+		"torch._utils._rebuild_parameter_with_state": function(rebuildParameter),
+	}
+	for name, dtype := range map[string]DType{"Float": F32, "Half": F16, "BFloat16": BF16, "Double": F64, "Long": I64,
+		"Int": I32, "Short": I16, "Char": I8, "Byte": U8, "Bool": Bool} {
+		known["torch."+name+"Storage"] = storageType(dtype)
+	}
+	for d := range dtypes { // dtypes as values beside the weights
+		known["torch."+DType(d).String()] = DType(d)
+	}
+	rest := bytes.NewReader(data)
+	u := pickle.NewUnpickler(rest)
+	u.FindClass = func(module, name string) (any, error) {
+		if v, ok := known[module+"."+name]; ok {
+			return v, nil
 		}
-		u.memo[number] = u.top()
-	case 'h', 'j': // BINGET, LONG_BINGET
-		v, ok := u.memo[number]
-		if !ok {
-			refuse("memo entry %d is not set", number)
+		return nil, fmt.Errorf("refers to %q, which is not on the list of what a checkpoint may contain (nothing was "+
+			"executed)", module+"."+name)
+	}
+	u.PersistentLoad = a.persistent
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case refusal:
+			panic(r)
+		default: // what a malformed pickle makes of the reader
+			refuse("pickle: before byte %d: %v", len(data)-rest.Len(), r)
 		}
-		u.push(v)
-	default:
-		u.build(code)
+	}()
+	root, err := u.Load()
+	if err != nil {
+		refuse("pickle: before byte %d: %w", len(data)-rest.Len(), err)
 	}
-	return false, nil
+	return root
 }
 
-// build carries out the instructions that refer to the host, or change a list or dict.
-func (u *unpickler) build(code byte) {
-	switch code {
-	case 'c': // GLOBAL
-		module := u.line()
-		u.push(u.global(module, u.line()))
-	case 0x93: // STACK_GLOBAL
-		pair := u.popN(2)
-		u.push(u.global(argument[string](pair, 0), argument[string](pair, 1)))
-	case 'R': // REDUCE
-		pair := u.popN(2)
-		u.push(argument[pyFunc](pair, 0)(argument[pyTuple](pair, 1)))
-	case 'Q': // BINPERSID
-		u.push(u.persistent(u.popN(1)[0]))
-	case 'a': // APPEND
-		u.extend(u.popN(1))
-	case 'e': // APPENDS
-		u.extend(u.popMark())
-	case 's': // SETITEM
-		u.setItems(u.popN(2))
-	case 'u': // SETITEMS
-		u.setItems(u.popMark())
-	case 'b': // BUILD sets attributes; state dicts carry one (_metadata), which nothing here needs
-		u.push(argument[*pyDict](u.popN(2), 0))
-	default:
-		refuse("it has no place in a checkpoint (nothing was executed)")
+// argument is an argument of a call, which must be of type T.
+func argument[T any](args types.Tuple, i int) T {
+	if i >= len(args) {
+		refuse("a call with %d arguments, expected more than %d", len(args), i)
 	}
-}
-
-func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
-
-func (u *unpickler) top() any {
-	if len(u.stack) == 0 {
-		refuse("the stack is empty")
-	}
-	return u.stack[len(u.stack)-1]
-}
-
-// popN takes the last n values, in order. The result is a copy.
-func (u *unpickler) popN(n int) pyTuple {
-	rest := len(u.stack) - n
-	if rest < 0 {
-		refuse("the stack is empty")
-	}
-	items := append(pyTuple{}, u.stack[rest:]...)
-	u.stack = u.stack[:rest]
-	return items
-}
-
-// popMark takes all values above the last mark, and the mark.
-func (u *unpickler) popMark() pyTuple {
-	for i := len(u.stack) - 1; i >= 0; i-- {
-		if u.stack[i] == any(mark{}) {
-			return u.popN(len(u.stack) - i)[1:]
-		}
-	}
-	refuse("no mark is set")
-	return nil
-}
-
-// take consumes n bytes of the input; the result aliases it.
-func (u *unpickler) take(n uint64) []byte {
-	if n > uint64(len(u.data)-u.at) {
-		refuse("needs %d more bytes, %d are left: truncated?", n, len(u.data)-u.at)
-	}
-	b := u.data[u.at : u.at+int(n)]
-	u.at += int(n)
-	return b
-}
-
-// number reads a little-endian number of at most 8 bytes.
-func (u *unpickler) number(width uint64) uint64 {
-	var padded [8]byte
-	copy(padded[:], u.take(width))
-	return binary.LittleEndian.Uint64(padded[:])
-}
-
-// integer decodes a two's-complement integer of at most 8 bytes.
-func integer(b []byte) int64 {
-	if len(b) > 8 {
-		refuse("an integer of %d bytes, at most 8 are read", len(b))
-	}
-	var padded [8]byte
-	copy(padded[8-len(b):], b)
-	return int64(binary.LittleEndian.Uint64(padded[:])) >> (8 * (8 - len(b)))
-}
-
-// line reads up to a newline (the operands of GLOBAL).
-func (u *unpickler) line() string {
-	n := bytes.IndexByte(u.data[u.at:], '\n')
-	if n < 0 {
-		refuse("no newline: truncated?")
-	}
-	return string(u.take(uint64(n + 1))[:n])
-}
-
-func (u *unpickler) global(module, name string) any {
-	v, ok := u.globals[module+"."+name]
+	v, ok := args[i].(T)
 	if !ok {
-		refuse("refers to %q, which is not on the list of what a checkpoint may contain (nothing was executed)",
-			module+"."+name)
+		refuse("argument %d of a call is a %s, expected a %s", i, typeName(args[i]), typeName(v))
 	}
 	return v
 }
 
-func (u *unpickler) extend(items pyTuple) {
-	list, ok := u.top().(*pyList)
-	if !ok {
-		refuse("appends to a %s, expected a list", typeName(u.top()))
-	}
-	list.items = append(list.items, items...)
-}
-
-func (u *unpickler) setItems(items pyTuple) {
-	dict, ok := u.top().(*pyDict)
-	if !ok || len(items)%2 != 0 {
-		refuse("sets %d keys and values of a %s, expected pairs and a dict", len(items), typeName(u.top()))
-	}
-	for i := 0; i < len(items); i += 2 {
-		key, ok := items[i].(string)
-		if !ok {
-			continue
-		}
-		if dict.values == nil {
-			dict.values = map[string]any{}
-		}
-		if _, ok := dict.values[key]; !ok {
-			dict.keys = append(dict.keys, key)
-		}
-		dict.values[key] = items[i+1]
-	}
-}
-
-// typeName is the name of a value's type, for messages: "pyDict".
+// typeName is the name of a value's type, for messages: "Dict".
 func typeName(v any) string {
-	return strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "weights.")
+	name := fmt.Sprintf("%T", v)
+	return name[strings.LastIndexByte(name, '.')+1:]
 }

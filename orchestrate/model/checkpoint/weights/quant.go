@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/x448/float16"
 )
@@ -26,15 +25,6 @@ var kinds = map[uint64]kind{
 	30: {"bfloat16", 1, 2, BF16, nil},
 	3:  {"Q4_1", 32, 20, F32, decodeQ41},
 	8:  {"Q8_0", 32, 34, F32, decodeQ80},
-}
-
-func kindNames() string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.name)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
 }
 
 func half(b []byte) float32 { return float16.Frombits(binary.LittleEndian.Uint16(b)).Float32() }

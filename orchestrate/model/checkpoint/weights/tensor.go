@@ -64,14 +64,12 @@ func ParseDType(name string) (DType, error) {
 
 // Tensor is one tensor of a file. Loading it is the only access to its data, so a set of tensors costs no memory.
 type Tensor struct {
-	Name    string
-	File    string // where it lies, for messages
-	DType   DType  // of the loaded data
-	Kind    string // element type for people: as the file stores it ("Q4_1"), or PyTorch's name
-	Shape   []int64
-	Strides []int64 // in elements; nil = dense row-major
-	// Load reads the data into buffer if it is large enough, else into a new one, and returns what it used. With
-	// strides, the data runs from the first to the last element addressed.
+	Name  string
+	File  string // where it lies, for messages
+	DType DType  // of the loaded data
+	Kind  string // element type for people: as the file stores it ("Q4_1"), or PyTorch's name
+	Shape []int64
+	// Load reads the data, dense row-major, into buffer if it is large enough, else into a new one, and returns it.
 	Load func(buffer []byte) ([]byte, error)
 }
 
@@ -95,43 +93,6 @@ func elements(shape []int64) (int64, error) {
 	return int64(n), nil
 }
 
-// span is the number of elements between the first and the last one addressed, both included: what the data of a
-// strided tensor must hold. It refuses negative strides and overflow.
-func span(shape, strides []int64) (int64, error) {
-	n, err := elements(shape)
-	if err != nil || n == 0 {
-		return n, err
-	}
-	if len(strides) != len(shape) {
-		return 0, fmt.Errorf("%d strides for %d dimensions", len(strides), len(shape))
-	}
-	last := int64(0)
-	for i, size := range shape {
-		if strides[i] < 0 {
-			return 0, fmt.Errorf("strides %v: a negative stride", strides)
-		}
-		high, low := bits.Mul64(uint64(size-1), uint64(strides[i]))
-		if high != 0 || low > MaxElements || last+int64(low) >= MaxElements {
-			return 0, fmt.Errorf("shape %v with strides %v reaches beyond %d elements", shape, strides,
-				int64(MaxElements))
-		}
-		last += int64(low)
-	}
-	return last + 1, nil
-}
-
-// contiguous reports whether strides are those of a dense row-major tensor.
-func contiguous(shape, strides []int64) bool {
-	want := int64(1)
-	for i := len(shape) - 1; i >= 0 && strides != nil; i-- {
-		if shape[i] != 1 && strides[i] != want {
-			return false
-		}
-		want *= shape[i]
-	}
-	return true
-}
-
 // Elements is the number of elements of the tensor's (already checked) shape.
 func (t *Tensor) Elements() int64 {
 	n, _ := elements(t.Shape)
@@ -153,31 +114,23 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 		return nil, scratch, fmt.Errorf("%s: tensor %s: cannot convert %v to %v: weights are float32, bfloat16, "+
 			"float16 or float64", t.File, t.Name, t.DType, to)
 	}
-	n := t.Elements()
 	data, err := t.Load(scratch)
 	if err != nil {
 		return nil, scratch, err
 	}
-	if n > 0 && !contiguous(t.Shape, t.Strides) {
-		dense := make([]byte, n*t.DType.Size())
-		gather(dense, data, t.Shape, t.Strides, t.DType.Size())
-		data = dense
-	}
-	out = Resize(out, n*to.Size())
-	convert(out, to, data[:n*t.DType.Size()], t.DType)
+	out = Resize(out, t.Elements()*to.Size())
+	convert(out, to, data, t.DType)
 	return out, data, nil
 }
 
-// gather copies strided elements of the given size, at least one, into dense row-major order. It recurses once per
-// dimension (at most a few).
-func gather(dst, src []byte, shape, strides []int64, size int64) []byte {
-	if len(shape) == 0 {
-		return dst[copy(dst, src[:size]):]
+// Float64s loads a tensor's elements, row by row.
+func (t *Tensor) Float64s() ([]float64, error) {
+	data, _, err := t.Dense(F64, nil, nil)
+	out := make([]float64, len(data)/8)
+	for i := range out {
+		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
 	}
-	for i := range shape[0] {
-		dst = gather(dst, src[i*strides[0]*size:], shape[1:], strides[1:], size)
-	}
-	return dst
+	return out, err
 }
 
 // convert writes the elements of src as elements of another float type into dst. Rounding is to nearest, ties to even,

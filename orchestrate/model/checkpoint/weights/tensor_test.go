@@ -1,7 +1,6 @@
 package weights
 
 import (
-	"encoding/binary"
 	"math"
 	"testing"
 
@@ -11,20 +10,17 @@ import (
 func halfToFloat(h uint16) float32 { return float16.Frombits(h).Float32() }
 func floatToHalf(f float32) uint16 { return float16.Fromfloat32(f).Bits() }
 
-func TestElementsAndSpan(t *testing.T) {
+func TestElements(t *testing.T) {
 	for _, c := range []struct {
-		shape, strides []int64
-		want           int64 // -1: an error
+		shape []int64
+		want  int64 // -1: an error
 	}{
-		{nil, nil, 1}, {[]int64{3, 4}, []int64{4, 1}, 12}, {[]int64{0, 1 << 39}, nil, 0},
-		{[]int64{1 << 32, 1 << 32}, nil, -1}, {[]int64{-1}, nil, -1}, {[]int64{1 << 41}, nil, -1},
-		{[]int64{3, 4}, []int64{1, 3}, 12}, {[]int64{3, 4}, []int64{0, 1}, 4}, {[]int64{2}, []int64{1 << 62}, -1},
-		{[]int64{2, 2}, []int64{1 << 39, 1 << 39}, -1}, {[]int64{2}, []int64{-1}, -1}, {[]int64{2}, []int64{1, 1}, -1},
-		{[]int64{0, 5}, []int64{9, 9}, 0},
+		{nil, 1}, {[]int64{3, 4}, 12}, {[]int64{0, 1 << 39}, 0}, {[]int64{1 << 32, 1 << 32}, -1}, {[]int64{-1}, -1},
+		{[]int64{1 << 41}, -1},
 	} {
-		got, err := span(c.shape, c.strides)
+		got, err := elements(c.shape)
 		if (err != nil) != (c.want < 0) || err == nil && got != c.want {
-			t.Errorf("span(%v, %v) = %d, %v; want %d", c.shape, c.strides, got, err, c.want)
+			t.Errorf("elements(%v) = %d, %v; want %d", c.shape, got, err, c.want)
 		}
 	}
 }
@@ -65,29 +61,6 @@ func TestBFloatRounding(t *testing.T) {
 	} {
 		if got := floatToBFloat(math.Float32frombits(bits)); got != want {
 			t.Errorf("%#08x -> %#04x, want %#04x", bits, got, want)
-		}
-	}
-}
-
-func TestDenseGathersStrides(t *testing.T) {
-	var data []byte
-	for i := range 12 {
-		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(i)))
-	}
-	// A 3×4 matrix stored transposed.
-	x := Tensor{Name: "w", DType: F32, Shape: []int64{3, 4}, Strides: []int64{1, 3}, Load: func([]byte) ([]byte,
-		error) {
-		return data, nil
-	}}
-	out, _, err := x.Dense(F64, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := range 3 {
-		for c := range 4 {
-			if got := math.Float64frombits(binary.LittleEndian.Uint64(out[8*(4*r+c):])); got != float64(r+3*c) {
-				t.Errorf("element %d,%d = %v, want %d", r, c, got, r+3*c)
-			}
 		}
 	}
 }

@@ -154,13 +154,12 @@ func TestStorageLies(t *testing.T) {
 		"offset negative":         {pickleOf("FloatStorage", "0", 4, -1, two, []int64{2, 1}), "at offset -1"},
 		"offset overflow": {pickleOf("FloatStorage", "0", 4, math.MaxInt64, two, []int64{2, 1}),
 			"beyond its storage"},
-		"stride beyond":   {pickleOf("FloatStorage", "0", 4, 0, two, []int64{3, 1}), "beyond its storage"},
-		"stride negative": {pickleOf("FloatStorage", "0", 4, 3, two, []int64{-2, -1}), "negative stride"},
-		"stride overflow": {pickleOf("FloatStorage", "0", 4, 0, two, []int64{math.MaxInt64, 1}), "beyond"},
 		"shape overflow":  {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 32, 1 << 32}, two), "more than"},
 		"shape negative":  {pickleOf("FloatStorage", "0", 4, 0, []int64{-2, -2}, two), "negative size"},
-		"expanded": {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 20, 1 << 19}, []int64{0, 0}),
-			"repeats"},
+		"expanded":        {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 20, 1 << 19}, []int64{0, 0}), "repeats"},
+		"stride beyond":   {pickleOf("FloatStorage", "0", 4, 0, two, []int64{3, 1}), "beyond its storage"},
+		"stride negative": {pickleOf("FloatStorage", "0", 4, 3, two, []int64{-2, -1}), "before its start"},
+		"stride overflow": {pickleOf("FloatStorage", "0", 4, 0, two, []int64{math.MaxInt64, 1}), "beyond"},
 		"unequal lengths": {pickleOf("FloatStorage", "0", 4, 0, two, []int64{1}), "1 strides for 2"},
 		"absent storage":  {pickleOf("FloatStorage", "1", 4, 0, two, []int64{2, 1}), "no entry"},
 		"storage by path": {pickleOf("FloatStorage", "../data.pkl", 4, 0, two, []int64{2, 1}),
@@ -258,7 +257,7 @@ func FuzzTorch(f *testing.F) {
 			if !x.DType.Float() {
 				continue
 			}
-			if _, _, err := x.Dense(F32, nil, nil); err != nil {
+			if _, _, err := x.Dense(F32, nil, nil); err != nil && !strings.Contains(err.Error(), ".contiguous()") {
 				t.Fatal(err)
 			}
 		}

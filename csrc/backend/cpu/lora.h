@@ -1,0 +1,96 @@
+// Low-rank adapters beside the kernels' packed products: y += scale · (x Aᵀ) Bᵀ for the rows of an adapter. Every
+// number of it is a chain of additions over the row alone, which goes on from the base's result: a row has the same
+// bits in any batch, and where B is zero those of the base.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "kernels/gemm.h"
+#include "model/parameters.h"
+
+namespace gyre {
+
+// An adapter beside one projection.
+struct PackedLora {
+  struct Part {
+    int64_t first;  // column of the projection
+    PackedMatrix b;
+  };
+  PackedMatrix a;  // of all parts
+  std::vector<Part> parts;
+  int64_t rank = 0;
+  float scale = 0;
+
+  PackedLora() = default;
+  // Without `with_a` only B is packed.
+  PackedLora(const LoraTensors& from, const std::vector<LoraPart>& modules, const ModelConfig& config,
+             bool with_a = true);
+  bool empty() const { return parts.empty(); }
+  int64_t width() const { return rank * std::ssize(parts); }
+  // scale · x Aᵀ of all parts, [rows, width()], from rows ldx floats apart. ldx = 0: operands (kernels/gemm.h).
+  void reduce(const float* x, int64_t ldx, int64_t rows, float* u) const;
+  // y += u Bᵀ
+  void expand(const float* u, int64_t rows, float* y, int64_t ldy) const;
+};
+
+struct PackedLoraBlock {
+  PackedLora qkv, out, gate_up, down;
+};
+
+// Outside the blocks.
+struct PackedLoraRoot {
+  PackedLora embed, head;
+  at::Tensor embed_a_RV;
+  // u = scale · A of the tokens, [rows, rank].
+  void embed_tokens(const int32_t* ids, int64_t rows, float* u) const;
+};
+
+// Rows of a pass with what their adapter has of the block at hand.
+struct LoraRows {
+  const PackedLoraBlock* packed;
+  int64_t first, count;
+};
+
+// y[rows, ldy] += the adapters' part of one projection; ldx as in reduce().
+void add_lora(std::span<const LoraRows> rows, const PackedLora PackedLoraBlock::*of, const float* x, int64_t ldx,
+              float* y, int64_t ldy);
+
+// From dy[rows, out] and x[rows, in] of a projection: adds to the gradients of A and B, and to dx.
+void lora_backward(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, int64_t rows,
+                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx);
+
+// The same for the embedding, whose output's gradient is dx[rows, hidden].
+void embed_lora_backward(const ModelConfig& config, const PackedLoraRoot& packed, const LoraTensors& weights,
+                         std::span<const int32_t> ids, const float* dx, LoraTensors& gradients);
+
+// Packed copies of an adapter, each made when it is read first after a change.
+class CpuAdapter : public Adapter {
+ public:
+  // Both must outlive this object.
+  CpuAdapter(const ModelConfig& config, const ParameterSet& parameters);
+
+  const ParameterSet& parameters() const { return parameters_; }
+  void touch();
+  // All copies. All ranks call it together.
+  void prepare();
+  // Throws std::invalid_argument for parameters that are not here and not prepared either.
+  void require_here() const { require_gathered(parameters_, packed_ == blocks_.size() && root_); }
+  const PackedLoraBlock& block(size_t i);
+  const PackedLoraRoot& root();
+
+ private:
+  const ModelConfig& config_;
+  const ParameterSet& parameters_;
+  const LoraParts parts_;
+  std::vector<std::unique_ptr<PackedLoraBlock>> blocks_;
+  std::unique_ptr<PackedLoraRoot> root_;
+  size_t packed_ = 0;
+};
+
+}  // namespace gyre

@@ -1,2 +1,0 @@
-// Package deepcoder asks for programs and runs them against hidden tests, in the form of the DeepCoder data set.
-package deepcoder

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/internal/nearest"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/torch"
+)
+
+func adapterFlag() cli.Flag {
+	return &cli.StringSliceFlag{Name: "adapter", Usage: "`[NAME=]DIR`: PEFT adapter; with names, one a row"}
+}
+
+// givenAdapter is one of --adapter; the one without a name is for all rows.
+type givenAdapter struct{ name, dir string }
+
+// givenAdapters are those of --adapter: one without a name, or any number that have names.
+func givenAdapters(c *cli.Context) (out []givenAdapter, err error) {
+	words := c.StringSlice("adapter")
+	for _, word := range words {
+		name, dir, named := cutName(word)
+		switch {
+		case named && (name == "" || dir == ""):
+			return nil, Usagef("--adapter is %q, expected DIR or NAME=DIR", word)
+		case !named && len(words) > 1:
+			return nil, Usagef("--adapter %s is for all rows, and there are %d adapters: give it a name, NAME=%s", dir,
+				len(words), dir)
+		case slices.ContainsFunc(out, func(a givenAdapter) bool { return a.name == name }):
+			return nil, Usagef("--adapter: two adapters have the name %q: rename one", name)
+		}
+		out = append(out, givenAdapter{name, dir})
+	}
+	return out, nil
+}
+
+// settleBeside chooses the type of the arithmetic where it is auto: that of the adapters' runs, or without adapters
+// that of the model's.
+func settleBeside(on torch.Placement, model string, adapters []givenAdapter) (torch.Placement, error) {
+	if len(adapters) == 0 {
+		settled, _, err := experiment.Settle(on, model)
+		return settled, err
+	}
+	first, _, err := experiment.Settle(on, adapters[0].dir)
+	for _, a := range adapters[1:] {
+		settled, _, problem := experiment.Settle(on, a.dir)
+		if err = errors.Join(err, problem); err == nil && settled.Compute != first.Compute {
+			return on, Usagef("the adapter in %s goes with %s, that in %s with %s: choose one type for all rows with "+
+				"--dtype", adapters[0].dir, first.Compute, a.dir, settled.Compute)
+		}
+	}
+	return first, err
+}
+
+// openAdapters reads what the directories say of their adapters. The one without a name becomes the model of all rows.
+func (p *prompts) openAdapters(given []givenAdapter) error {
+	base := p.model
+	p.adapters = map[string]*experiment.Model{}
+	for _, a := range given {
+		m, err := base.WithAdapter(a.dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Usagef("--adapter: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+		if a.name == "" {
+			p.model = m
+		} else {
+			p.adapters[a.name] = m
+		}
+	}
+	return nil
+}
+
+// checkAdapter refuses a row's name of an adapter that was not given.
+func (p *prompts) checkAdapter(name string) error {
+	if name == "" || p.adapters[name] != nil {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(p.adapters))
+	if len(names) == 0 {
+		return fmt.Errorf("adapter: no adapter has the name %q, or any name: give it as --adapter %s=DIR", name, name)
+	}
+	return fmt.Errorf("adapter: no adapter has the name %q%s: those of --adapter are %s", name,
+		nearest.Hint(name, names), strings.Join(names, ", "))
+}
+
+// policies are the models of the rows, by the name of the adapter; "" is that of rows without one, and the base of the
+// others.
+type policies map[string]*torch.Model
+
+// load reads the model, and the adapters beside it. Who calls it closes what it returns.
+func (p *prompts) load() (policies, error) {
+	model, _, err := p.model.Load()
+	if err != nil {
+		return nil, openingError(err)
+	}
+	all := policies{"": model}
+	for name, m := range p.adapters {
+		adapter, err := m.Beside(model, checkpoint.Ranks{})
+		if err != nil {
+			all.Close()
+			return nil, openingError(err)
+		}
+		all[name] = adapter
+	}
+	return all, nil
+}
+
+// Close closes the models.
+func (p policies) Close() {
+	for _, m := range p {
+		m.Close()
+	}
+}

@@ -1,0 +1,115 @@
+package peft
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+
+	"gyre/internal/nearest"
+)
+
+// Config is what adapter_config.json says of adapters.
+type Config struct {
+	Base    string   // base_model_name_or_path: where the base model lies
+	Rank    int64    // r
+	Alpha   float64  // lora_alpha
+	RSLoRA  bool     // use_rslora: the scale is alpha/sqrt(rank)
+	Dropout float64  // lora_dropout
+	Targets []string // what Save writes as target_modules: q_proj … down_proj, embed_tokens, lm_head
+	varies  bool     // rank_pattern gives some modules other ranks
+}
+
+// file is adapter_config.json as Gyre writes it, and the options of it that Gyre acts on.
+type file struct {
+	Type         string         `json:"peft_type"`
+	Task         string         `json:"task_type"`
+	Base         string         `json:"base_model_name_or_path"`
+	Rank         int64          `json:"r"`
+	Alpha        float64        `json:"lora_alpha"`
+	Dropout      float64        `json:"lora_dropout"`
+	RSLoRA       bool           `json:"use_rslora"`
+	Targets      any            `json:"target_modules"`
+	Bias         string         `json:"bias"`
+	Init         any            `json:"init_lora_weights"`
+	RankPattern  map[string]any `json:"rank_pattern"`
+	Inference    bool           `json:"inference_mode"`
+	FanInFanOut  bool           `json:"fan_in_fan_out"`
+	SavedModules []string       `json:"modules_to_save"`
+}
+
+// told are options without effect on what adapters compute once they are trained. Which modules have adapters is told
+// by the tensors.
+var told = []string{"auto_mapping", "base_model_name_or_path", "revision", "peft_version", "task_type",
+	"inference_mode", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "lora_dropout",
+	"megatron_core", "qalora_group_size", "loftq_config", "eva_config", "corda_config"}
+
+// acted are options that parse reads.
+var acted = []string{"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "bias", "init_lora_weights",
+	"modules_to_save"}
+
+// plainInits are ways to initialise adapters that leave the base model's weights as they are.
+var plainInits = []any{nil, true, false, "gaussian", "eva", "orthogonal"}
+
+// parse reads adapter_config.json. Options that Gyre does not know are ignored where their value is null, false, zero
+// or empty, which is how PEFT writes what is not used, and refused otherwise.
+func parse(data []byte) (Config, error) {
+	f := file{Alpha: 8, Rank: 8, Bias: "none"} // PEFT's values of absent keys
+	var all map[string]any
+	if err := json.Unmarshal(data, &all); err != nil {
+		return Config{}, fmt.Errorf("not a JSON object: %w", err)
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return Config{}, err
+	}
+	var problems []error
+	problem := func(key, format string, args ...any) {
+		problems = append(problems, fmt.Errorf(key+": "+format, args...))
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if !slices.Contains(told, key) && !slices.Contains(acted, key) && !unused(all[key]) {
+			problem(key, "%v is not supported%s", all[key], nearest.Hint(key, acted))
+		}
+	}
+	if f.Type != "LORA" {
+		problem("peft_type", "expected \"LORA\", got %q", f.Type)
+	}
+	if f.Bias != "none" {
+		problem("bias", "expected \"none\", got %q: trained biases are not supported", f.Bias)
+	}
+	if !slices.Contains(plainInits, f.Init) {
+		problem("init_lora_weights", "%v changes the base model's weights: convert the adapter with PEFT's "+
+			"path_initial_model_for_weight_conversion", f.Init)
+	}
+	for _, name := range f.SavedModules {
+		if name != "score" && name != "classifier" { // PEFT names both where a model has a value head
+			problem("modules_to_save", "%q: only the value head (score) may be trained whole beside adapters", name)
+		}
+	}
+	if f.Rank < 1 || f.Rank > maxRank {
+		problem("r", "expected a rank from 1 to %d, got %d", maxRank, f.Rank)
+	}
+	if f.Alpha <= 0 || math.IsInf(f.Alpha, 0) {
+		problem("lora_alpha", "expected a number > 0, got %v", f.Alpha)
+	}
+	return Config{Base: f.Base, Rank: f.Rank, Alpha: f.Alpha, RSLoRA: f.RSLoRA, Dropout: f.Dropout,
+		varies: len(f.RankPattern) > 0}, errors.Join(problems...)
+}
+
+// maxRank bounds ranks, so that sizes computed from a hostile file stay small.
+const maxRank = 1 << 16
+
+// unused reports whether a value is how PEFT writes an option that is not used.
+func unused(value any) bool {
+	if value == nil {
+		return true
+	}
+	v := reflect.ValueOf(value)
+	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+		return v.Len() == 0
+	}
+	return v.IsZero()
+}

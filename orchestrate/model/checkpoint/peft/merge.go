@@ -1,0 +1,97 @@
+package peft
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
+)
+
+// Merge adds the adapters to the weights of their base model: every adapted tensor of m becomes one of float32, which
+// is W + scale B A rounded once. A tied head is untied where it or the embedding has an adapter.
+func (a *Adapter) Merge(m *hf.Model) error {
+	if a.Tensors[hf.ScoreName] != nil || m.Config.Head != torch.HeadLM {
+		return errors.New("a value head: only adapters of language models are merged")
+	}
+	byName := map[string]Module{}
+	for _, module := range a.Modules {
+		byName[module.Name+".weight"] = module
+	}
+	_, ofHead := byName[hf.LMHeadName]
+	_, ofEmbedding := byName[hf.EmbeddingName]
+	if m.Config.TieEmbeddings && (ofHead || ofEmbedding) {
+		m.Config.TieEmbeddings = false
+		tied := m.Entries[0]
+		tied.Name = hf.LMHeadName
+		m.Entries = append(m.Entries, tied)
+		m.Notes = append(m.Notes, "the head was tied to the embedding; it is not any more, since an adapter changes "+
+			"one of them")
+	}
+	for i, e := range m.Entries {
+		if module, adapted := byName[e.Name]; adapted {
+			m.Entries[i].Tensor = a.merged(module, e.Tensor)
+		}
+	}
+	return nil
+}
+
+// merged is a base model's tensor with the adapter added, dense and float32.
+func (a *Adapter) merged(m Module, base *weights.Tensor) *weights.Tensor {
+	sum := *base
+	sum.DType, sum.Kind = weights.F32, weights.F32.String()
+	sum.Load = func(buffer []byte) ([]byte, error) {
+		w, _, err := base.Dense(weights.F32, buffer, nil)
+		if err != nil {
+			return nil, err
+		}
+		right, err := a.Tensors[m.names()[0]].Float64s()
+		if err != nil {
+			return nil, err
+		}
+		left, err := a.Tensors[m.names()[1]].Float64s()
+		if err != nil {
+			return nil, err
+		}
+		if m.Name == embedding { // (B A)ᵀ = Aᵀ Bᵀ
+			left, right = transposed(right, int(m.Rank)), transposed(left, int(base.Shape[1]))
+		}
+		addProduct(w, m.Scale, left, right, int(m.Rank))
+		return w, nil
+	}
+	return &sum
+}
+
+// transposed is the transpose of a dense matrix with so many rows.
+func transposed(x []float64, rows int) []float64 {
+	columns := len(x) / rows
+	out := make([]float64, len(x))
+	for i := range rows {
+		for j := range columns {
+			out[j*rows+i] = x[i*columns+j]
+		}
+	}
+	return out
+}
+
+// addProduct adds scale × left × right to the little-endian float32 matrix w; rank is the inner size. Sums are
+// float64, each rounded once.
+func addProduct(w []byte, scale float64, left, right []float64, rank int) {
+	rows, columns := len(left)/rank, len(right)/rank
+	sum := make([]float64, columns)
+	for i := range rows {
+		clear(sum)
+		for k, b := range left[i*rank : (i+1)*rank] {
+			for j, x := range right[k*columns : (k+1)*columns] {
+				sum[j] += b * x
+			}
+		}
+		row := w[4*i*columns : 4*(i+1)*columns]
+		for j, delta := range sum {
+			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(row[4*j:])))
+			binary.LittleEndian.PutUint32(row[4*j:], math.Float32bits(float32(x+scale*delta)))
+		}
+	}
+}
