@@ -146,7 +146,7 @@ func TestTypeIsSettledOnce(t *testing.T) {
 	recorded := func(run, want string) {
 		t.Helper()
 		text := string(readFile(t, filepath.Join(dir, "runs", run, "config.toml")))
-		if !strings.Contains(text, `dtype = "`+want+`"`) || strings.Contains(text, `dtype = "auto"`) {
+		if !strings.Contains(text, "\ndtype = \""+want+"\"") {
 			t.Errorf("config.toml of %s does not say %s:\n%s", run, want, text)
 		}
 	}

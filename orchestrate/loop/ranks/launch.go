@@ -233,8 +233,10 @@ const (
 	shownWords = 4 << 10   // of them in a message
 )
 
-// dies begins the last words of a program that ends against its will: of Go's runtime, or of C++'s.
-var dies = regexp.MustCompile(`(?m)^(?:fatal error: |panic: |runtime: |runtime/cgo: |terminate called |SIG[A-Z]+: )`)
+// dies begins the last words of a program that ends against its will: of Go's runtime, of C++'s, or Gyre's own where
+// the library finds no room.
+var dies = regexp.MustCompile(`(?m)^(?:fatal error: |panic: |runtime: |runtime/cgo: |terminate called |SIG[A-Z]+: |` +
+	`gyre: torch: out of memory)`)
 
 // memoryShort is said by those for want of memory: of bytes, or of a thread's stack.
 var memoryShort = regexp.MustCompile(`out of memory|[Cc]annot allocate memory|bad_alloc|pthread_create failed|` +

@@ -22,7 +22,7 @@ import (
 var adapterKeys = map[string]string{
 	"llama": "rank = 4\nalpha = 8",
 	"qwen2": "rank = 3\nalpha = 2\nrslora = true\ntargets = \"attention\"",
-	"heads": "rank = 3\nalpha = 6\ntargets = [\"v_proj\"]\nembedding = true\nhead = true",
+	"heads": "rank = 3\nalpha = 6\ntargets = [\"v_proj\", \"embedding\", \"head\"]",
 	"qwen3": "rank = 2\nalpha = 3\ntargets = [\"q_proj\", \"v_proj\", \"up_proj\", \"down_proj\"]",
 }
 
