@@ -15,7 +15,8 @@ func TestLayers(t *testing.T) {
 	formulas := []string{"gyre/orchestrate/loop/advantage", "gyre/orchestrate/loop/importance"}
 	for _, rule := range []struct{ from, to string }{
 		{"./loop/...", "gyre/orchestrate/compat/"}, {"./loop/...", "gyre/orchestrate/cli"},
-		{"./loop/...", "gyre/orchestrate/study/"}, {"./study/plot", "gyre/torch"},
+		{"./loop/...", "gyre/orchestrate/study/"}, {"./loop/...", "gyre/orchestrate/serve"},
+		{"./study/...", "gyre/orchestrate/serve"}, {"./serve/host", "gyre/orchestrate/cli"}, {"./study/plot", "gyre/torch"},
 		{"./model/...", "gyre/orchestrate/study/"}, {"./run/...", "gyre/orchestrate/loop/"},
 		{"../envs/...", "gyre/orchestrate/"},
 		{"../internal/...", "gyre/orchestrate/"},

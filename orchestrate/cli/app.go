@@ -22,7 +22,7 @@ import (
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
 	return []*cli.Command{demoCommand(), trainCommand(), evalCommand(), analyzeCommand(), sftCommand(),
-		generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(), dataCommand(), plotCommand(),
+		serveCommand(), generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(), dataCommand(), plotCommand(),
 		componentsCommand(), reportCommand(), sweepCommand(), searchCommand(), modelCommand(), envCommand(),
 		configCommand(), doctorCommand(), helpCommand(), versionCommand(), completionCommand()}
 }

@@ -50,7 +50,7 @@ func generate(c *cli.Context) error {
 	}
 	requests, longest := make([]torch.Request, len(job.rows)), int64(0)
 	for i, row := range job.rows {
-		drawn.Seed = rowSeed(c.Uint64("seed"), i)
+		drawn.Seed = generation.RowSeed(c.Uint64("seed"), i)
 		requests[i] = torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: drawn, StopIDs: stop,
 			StopStrings: c.StringSlice("stop")}
 		longest = max(longest, min(int64(len(row.ids)+drawn.MaxTokens), job.model.Shape.MaxPositions))
@@ -91,15 +91,6 @@ func sampling(c *cli.Context) (torch.Sampling, error) {
 		return s, Usagef("--stop must not be empty")
 	}
 	return s, nil
-}
-
-// rowSeed keys row i's draws: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the row's place in the
-// sequence that the seed starts.
-func rowSeed(seed uint64, i int) uint64 {
-	z := seed + (uint64(i)+1)*0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }
 
 // generated is one line of output.

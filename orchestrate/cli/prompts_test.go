@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/exitcode"
+	"gyre/orchestrate/loop/generation"
 )
 
 // onRows runs score or generate on lines of input.
@@ -238,7 +239,7 @@ func TestRowSeedsDiffer(t *testing.T) {
 	seen := map[uint64]bool{}
 	for seed := range uint64(10) {
 		for i := range 100 {
-			seen[rowSeed(seed, i)] = true
+			seen[generation.RowSeed(seed, i)] = true
 		}
 	}
 	if len(seen) != 1000 {

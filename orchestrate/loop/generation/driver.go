@@ -54,9 +54,10 @@ type Request struct {
 
 // Piece is what is new of a growing reply. Pieces of one reply joined are the whole of it.
 type Piece struct {
-	Tokens []int32
-	Text   string // see the package comment; empty without a tokenizer
-	Last   bool
+	Tokens   []int32
+	Logprobs []float32 // as in [torch.Output]
+	Text     string    // see the package comment; empty without a tokenizer
+	Last     bool
 }
 
 // Driver steps an engine.
@@ -124,7 +125,7 @@ func (d *Driver) Step() ([]torch.Output, error) {
 		}
 		for _, p := range partial {
 			if r := d.live[p.ID]; r != nil && r.grown != nil {
-				r.send(p.Position, p.Tokens)
+				r.send(p.Position, p.Tokens, p.Logprobs)
 			}
 		}
 	}
@@ -152,7 +153,7 @@ func (d *Driver) finish(out torch.Output) error {
 	delete(d.live, out.ID)
 	if r.grown != nil {
 		d.growing--
-		r.send(0, out.Tokens)
+		r.send(0, out.Tokens, out.Logprobs)
 		last := Piece{Last: true}
 		if r.text != nil {
 			last.Text = r.text.Finish()
@@ -163,12 +164,12 @@ func (d *Driver) finish(out torch.Output) error {
 }
 
 // send passes on what is new of a reply's tokens from position on.
-func (r *reply) send(position int, tokens []int32) {
+func (r *reply) send(position int, tokens []int32, logprobs []float32) {
 	known := r.sent - position
 	if known < 0 || known >= len(tokens) {
 		return
 	}
-	piece := Piece{Tokens: tokens[known:]}
+	piece := Piece{Tokens: tokens[known:], Logprobs: logprobs[known:]}
 	if r.text != nil {
 		piece.Text = r.text.Add(piece.Tokens)
 	}
@@ -194,6 +195,15 @@ func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) err
 		}
 	}
 	return nil
+}
+
+// RowSeed keys the draws of row i, or of choice i, of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)
+// over its place in the sequence that the seed starts.
+func RowSeed(seed uint64, i int) uint64 {
+	z := seed + (uint64(i)+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }
 
 // Release gives up everything unfinished and leaves nothing behind in the engine.

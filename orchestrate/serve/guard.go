@@ -1,0 +1,173 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"gyre/internal/nearest"
+)
+
+// guard is what happens to every request before and after its handler.
+func (s *Server) guard(mux *http.ServeMux) http.Handler {
+	sameSite := http.NewCrossOriginProtection()
+	var numbers atomic.Uint64
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		control := http.NewResponseController(rw)
+		w := &answer{ResponseWriter: rw, control: control, timeout: s.options.ReceiveTimeout}
+		id := fmt.Sprintf("req-%d", numbers.Add(1))
+		w.Header().Set("X-Request-Id", id)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		handler, pattern := mux.Handler(r)
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler {
+				s.log.Error("internal error", "id", id, "panic", p, "stack", string(debug.Stack()))
+				if w.status == 0 {
+					Fail(w, http.StatusInternalServerError, "internal error: see the server's log")
+				}
+			}
+			s.Metrics.count(pattern, w.status, time.Since(begun))
+			s.log.Info("request", "id", id, "from", clientOf(r), "method", r.Method, "path", r.URL.Path,
+				"status", w.status, "bytes", w.sent, "seconds", time.Since(begun).Round(time.Microsecond).Seconds())
+		}()
+		if r.Body != nil && r.ContentLength != 0 {
+			_ = control.SetReadDeadline(begun.Add(s.options.SendTimeout)) // fails where there is no connection: in tests
+			r.Body = &body{ReadCloser: http.MaxBytesReader(rw, r.Body, s.options.MaxBody), control: control}
+		}
+		public := slices.Contains(s.options.PublicPaths, r.URL.Path)
+		switch err := sameSite.Check(r); {
+		case err != nil || s.options.Key == "" && !s.local(r):
+			Fail(w, http.StatusForbidden, "a page of another site may not use this server")
+		case !public && !s.allowed(keyOf(r)):
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			FailWith(w, Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",
+				Message: "the API key is missing or wrong: send it as Authorization: Bearer KEY"})
+		case r.ContentLength > s.options.MaxBody:
+			w.Header().Set("Connection", "close")
+			Fail(w, http.StatusRequestEntityTooLarge, tooLarge(s.options.MaxBody))
+		case pattern == "":
+			s.unknown(w, r, handler)
+		default:
+			mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), logKey{}, s.log.With("id", id))))
+		}
+	})
+}
+
+type logKey struct{}
+
+// Log is the log of a request, which says which one it was.
+func Log(ctx context.Context) *slog.Logger {
+	if log, ok := ctx.Value(logKey{}).(*slog.Logger); ok {
+		return log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// local tells whether a request names this machine: one that a foreign name was made to lead to does not.
+func (s *Server) local(r *http.Request) bool {
+	address, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		address = r.Host
+	}
+	address = strings.Trim(address, "[]")
+	return loopback(address) || net.ParseIP(address) != nil
+}
+
+func clientOf(r *http.Request) string {
+	address, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return address
+}
+
+// keyOf is the key that a request carries, as OpenAI's clients and as Tinker's send it.
+func keyOf(r *http.Request) string {
+	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "bearer") {
+		return strings.TrimSpace(key)
+	}
+	return r.Header.Get("X-Api-Key")
+}
+
+// Key is the key that a request carries, for handlers that know their clients by it.
+func Key(r *http.Request) string { return keyOf(r) }
+
+// unknown answers a request that no pattern fits.
+func (s *Server) unknown(w http.ResponseWriter, r *http.Request, fallback http.Handler) {
+	plain := &statusOnly{header: http.Header{}}
+	fallback.ServeHTTP(plain, r)
+	if plain.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", plain.header.Get("Allow"))
+		Fail(w, plain.status, fmt.Sprintf("%s does not take %s, but %s", r.URL.Path, r.Method, plain.header.Get("Allow")))
+		return
+	}
+	var paths []string
+	for _, p := range s.patterns {
+		_, path, _ := strings.Cut(p, " ")
+		paths = append(paths, path)
+	}
+	Fail(w, http.StatusNotFound, fmt.Sprintf("there is nothing at %.200q%s", r.URL.Path, nearest.Hint(r.URL.Path, paths)))
+}
+
+// statusOnly takes the status and the headers of an answer.
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (s *statusOnly) Header() http.Header         { return s.header }
+func (s *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
+func (s *statusOnly) WriteHeader(status int)      { s.status = status }
+
+// answer notes what is sent, and gives the client a time to take it.
+type answer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	status  int
+	sent    int64
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // fails where there is no connection: in tests
+	n, err := a.ResponseWriter.Write(b)
+	a.sent += int64(n)
+	return n, err
+}
+
+// Flush sends what was written.
+func (a *answer) Flush() { _ = a.control.Flush() } // the next Write says whether the client is there
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// body takes the deadline back once all of a request has been read: waiting for its answer has none.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.control.SetReadDeadline(time.Time{}) // as above
+	}
+	return n, err
+}
