@@ -25,6 +25,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
+	listing "gyre/orchestrate/study/runs"
 )
 
 //go:embed page.html
@@ -86,7 +87,7 @@ func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 	p := &page{Title: labels[0], Subtitle: "A run of Gyre", Outcomes: outcomes(runs, labels).Turned()}
 	if len(runs) > 1 {
 		p.Title, p.Subtitle = fmt.Sprintf("%d runs", len(runs)), strings.Join(labels, ", ")
-		p.Outcomes, p.Differences = outcomes(runs, labels), differences(runs, labels)
+		p.Outcomes, p.Differences = outcomes(runs, labels), listing.Configurations(runs, labels)
 		var conditions []plot.Condition
 		for i, r := range runs {
 			conditions = append(conditions, plot.Condition{Label: labels[i], Runs: []*rundir.Run{r}})

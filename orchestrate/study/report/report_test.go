@@ -12,6 +12,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
+	listing "gyre/orchestrate/study/runs"
 )
 
 const hostile = `</pre><script>alert("x")</script><img src=https://example.org/x onerror=alert(1)>`
@@ -131,7 +132,7 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 		t.Errorf("%d panels of %d runs", len(p.Comparison.Panels), len(p.Runs))
 	}
 	var text strings.Builder
-	if err := differences([]*rundir.Run{a, b}, []string{"a", "b"}).WriteCSV(&text); err != nil ||
+	if err := listing.Configurations([]*rundir.Run{a, b}, []string{"a", "b"}).WriteCSV(&text); err != nil ||
 		text.String() != "key,a,b\nfilter.value,0.9,0.5\n" {
 		t.Errorf("differences %q (%v), want that of filter.value", text.String(), err)
 	}

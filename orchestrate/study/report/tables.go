@@ -3,13 +3,10 @@ package report
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"gyre/internal/table"
-	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
@@ -53,38 +50,6 @@ func episodesOf(r *rundir.Run) int {
 		return n
 	}
 	return 0
-}
-
-// differences lists the keys in which the configurations differ, name and output folder aside. A run without a readable
-// configuration has empty cells.
-func differences(runs []*rundir.Run, labels []string) *table.Table {
-	flat := make([]map[string]string, len(runs))
-	keys := map[string]bool{}
-	for i, r := range runs {
-		text, _ := os.ReadFile(r.File("config.toml"))
-		if flat[i], _ = config.Flatten(text); flat[i] == nil {
-			flat[i] = map[string]string{}
-		}
-		for _, c := range r.Changes() { // the last value alone would say that it always held
-			flat[i][c.Key] = strings.TrimPrefix(fmt.Sprintf("%s; to step %d %s", flat[i][c.Key], c.Step, c.From), "; ")
-		}
-		for key := range flat[i] {
-			keys[key] = true
-		}
-	}
-	t := table.New(append([]string{"key"}, labels...)...)
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		row := []any{key}
-		differs := false
-		for i := range runs {
-			row = append(row, flat[i][key])
-			differs = differs || flat[i][key] != flat[0][key]
-		}
-		if differs && key != "run.name" && key != "run.output" {
-			t.Add(row...)
-		}
-	}
-	return t
 }
 
 // validations has every validation's success by tag, with the 95 % interval where the number of episodes is known.

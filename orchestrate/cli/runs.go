@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/internal/table"
+	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/runs"
+)
+
+func runsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "runs", Usage: "list the runs of a folder, or compare two", ArgsUsage: "[DIR]",
+		Flags: []cli.Flag{jsonFlag()}, Action: listRunFolders,
+		Subcommands: []*cli.Command{{
+			Name: "diff", Usage: "in what two runs differ: configuration, build, metrics at the end", ArgsUsage: "A B",
+			Flags: []cli.Flag{toggle("all", "compare every metric"), jsonFlag()}, Action: diffRuns,
+		}},
+	}
+}
+
+func listRunFolders(c *cli.Context) error {
+	found, _, err := runs.Find([]string{cmp.Or(c.Args().First(), "runs")})
+	if err != nil {
+		return openingError(err)
+	}
+	var list []runs.Summary
+	for _, dir := range found {
+		s, err := runs.Summarize(dir, runs.OpenSeries(dir))
+		if err != nil {
+			return err
+		}
+		list = append(list, s)
+	}
+	if len(list) == 0 {
+		say(c, "note:", "there are no runs here; gyre train makes one")
+	}
+	return show(c, runs.Table(list))
+}
+
+func diffRuns(c *cli.Context) error {
+	var list []*rundir.Run
+	var dirs []string
+	for _, dir := range c.Args().Slice() {
+		if !exists(filepath.Join(dir, "run.json")) && !exists(filepath.Join(dir, "metrics.jsonl")) {
+			return Usagef("%s: expected the folder of a run: it has neither run.json nor metrics.jsonl", dir)
+		}
+		info, err := rundir.ReadInfo(dir)
+		if err != nil {
+			return err
+		}
+		list, dirs = append(list, &rundir.Run{Dir: dir, Info: info}), append(dirs, filepath.Clean(dir))
+	}
+	labels := []string{"a", "b"}
+	if !c.Bool("json") {
+		labels = runs.Labels(dirs)
+	}
+	builds, err := runs.Builds(list, labels)
+	if err != nil {
+		return err
+	}
+	ends, err := runs.Ends(list, labels, c.Bool("all"))
+	if err != nil {
+		return err
+	}
+	for i, part := range []struct {
+		name, title string
+		table       *table.Table
+	}{{"configuration", "Configuration", runs.Configurations(list, labels)}, {"build", "Build", builds},
+		{"metric", "Metrics at the end", ends}} {
+		if c.Bool("json") {
+			part.table.Columns[0].Name = part.name
+			if err := part.table.WriteJSON(c.App.Writer); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(c.App.Writer)
+		}
+		fmt.Fprintf(c.App.Writer, "%s\n", part.title)
+		if len(part.table.Rows) == 0 {
+			fmt.Fprintln(c.App.Writer, "  no difference")
+			continue
+		}
+		if err := part.table.Write(c.App.Writer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
