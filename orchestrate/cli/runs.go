@@ -17,7 +17,7 @@ func runsCommand() *cli.Command {
 		Name: "runs", Usage: "list the runs of a folder, or compare two", ArgsUsage: "[DIR]",
 		Flags: []cli.Flag{jsonFlag()}, Action: listRunFolders,
 		Subcommands: []*cli.Command{{
-			Name: "diff", Usage: "in what two runs differ: configuration, build, metrics at the end", ArgsUsage: "A B",
+			Name: "diff", Usage: "in what two runs differ", ArgsUsage: "A B",
 			Flags: []cli.Flag{toggle("all", "compare every metric"), jsonFlag()}, Action: diffRuns,
 		}},
 	}

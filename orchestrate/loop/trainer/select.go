@@ -30,7 +30,7 @@ type Selection struct {
 	gap            *float64 // the most that the sampler's log-probs are away from the trainer's; nil: not measured
 	divergence     float64  // from the reference, where that is part of the rewards
 	step           int
-	entropies      [][]float32 // before the update, where actor.entropy_top asks for them
+	entropies      [][]float32 // before the update, where actor.entropy_top or the filter asks for them
 	proximal       bool        // the old log-probs are those of the policy before the update
 }
 
@@ -89,6 +89,9 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 		// An episode in which the policy said nothing has nothing to learn from.
 		if std[row] != nil && e.PolicyTokens() > 0 {
 			s.Episodes, s.RewardStd = append(s.Episodes, e), append(s.RewardStd, *std[row])
+			if entropies != nil {
+				s.entropies = append(s.entropies, entropies[row])
+			}
 		}
 	}
 	s.Batch = session.BatchOf(s.Episodes)

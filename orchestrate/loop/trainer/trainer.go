@@ -97,6 +97,7 @@ func (t *Trainer) observe() (err error) {
 	t.ofRollouts = []observer{{"", &t.tracking},
 		{"collapse_metrics", &collapseObserver{t.Session, &t.State.Collapse}}}
 	t.ofBatches = []observer{
+		{"", &learnedObserver{t.Session, t.rollouts.Dir, t.rollouts.replay != nil}},
 		{"gradient_analysis", &bucketObserver{t.Session, &t.rollouts, &t.preparation, t.File("analysis")}},
 		{"grad_components", &componentObserver{Session: t.Session, given: t.rollouts.replay != nil,
 			dir: t.File(componentFolder(c)), saves: true}}}
