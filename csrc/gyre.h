@@ -356,7 +356,13 @@ typedef struct gyre_sampling {
   bool ignore_eos GYRE_DEFAULT(false);
 } gyre_sampling;
 
-typedef enum { GYRE_FINISH_NONE = 0, GYRE_FINISH_STOP = 1, GYRE_FINISH_LENGTH = 2, GYRE_FINISH_ABORT = 3 } gyre_finish;
+typedef enum {
+  GYRE_FINISH_NONE = 0,
+  GYRE_FINISH_STOP = 1,
+  GYRE_FINISH_LENGTH = 2,
+  GYRE_FINISH_ABORT = 3,
+  GYRE_FINISH_NOT_FINITE = 4  // the logits of its policy, while requests of other policies go on
+} gyre_finish;
 
 typedef struct {
   uint64_t id;  // chosen by the caller, unique among unfinished requests

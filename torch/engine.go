@@ -54,14 +54,16 @@ type Request struct {
 // Finish is the reason why a sequence ended.
 type Finish int32
 
-// A stop id or stop string, a length limit, or [Engine.Abort].
+// A stop id or stop string, a length limit, [Engine.Abort], or logits that are not finite while other policies sample
+// in the same engine.
 const (
-	FinishStop   Finish = C.GYRE_FINISH_STOP
-	FinishLength Finish = C.GYRE_FINISH_LENGTH
-	FinishAbort  Finish = C.GYRE_FINISH_ABORT
+	FinishStop      Finish = C.GYRE_FINISH_STOP
+	FinishLength    Finish = C.GYRE_FINISH_LENGTH
+	FinishAbort     Finish = C.GYRE_FINISH_ABORT
+	FinishNotFinite Finish = C.GYRE_FINISH_NOT_FINITE
 )
 
-// String is the finish_reason of generation APIs: "stop", "length" or "abort".
+// String is the finish_reason of generation APIs: "stop", "length" or "abort"; or "not_finite".
 func (f Finish) String() string { return finishNames.of("Finish", int(f)) }
 
 // Output is a finished request. Logprobs are those of the policy being trained (logits/temperature, whole vocabulary;
@@ -191,7 +193,7 @@ func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
 
 // Step runs one forward pass and draws one token for each sequence whose prompt is complete. It returns how many
 // requests are waiting or running afterwards. Weights that give logits which are not finite make an error that matches
-// [ErrNotFinite].
+// [ErrNotFinite], or end with FinishNotFinite where requests of other policies go on.
 func (e *Engine) Step() (unfinished int, err error) {
 	var n C.int64_t
 	err = e.with(func(h *C.gyre_engine) code { return C.gyre_engine_step(h, &n) })

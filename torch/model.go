@@ -18,7 +18,8 @@ type Model struct {
 	shards  ShardConfig
 	group   *Group // of a sharded model; may be nil
 
-	base *Model // that an adapter lies beside; nil for others
+	base   *Model // that an adapter lies beside; nil for others
+	owners *int   // that have not closed it; nil: this one alone. Executor thread only.
 
 	sampling *Group // of ranks that sample together; nil: this one alone. Executor thread only.
 }
@@ -41,6 +42,26 @@ func (m *Model) build(sharding *C.gyre_sharding) (*Model, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// Share gives the model another owner: it stays in memory until all have closed it.
+func (m *Model) Share() *Model {
+	other := &Model{}
+	execute(func() {
+		if m.owners == nil {
+			free := m.free
+			m.owners = new(int)
+			*m.owners = 1
+			m.free = func(h *C.gyre_model) {
+				if *m.owners--; *m.owners == 0 {
+					free(h)
+				}
+			}
+		}
+		*m.owners++
+		*other = *m
+	})
+	return other
 }
 
 // Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values

@@ -81,7 +81,8 @@ func (n names) of(kind string, i int) string {
 var (
 	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3"}
 	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
-	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort"}
+	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
+		FinishNotFinite: "not_finite"}
 )
 
 // String is the family's model_type in config.json: "llama".

@@ -49,9 +49,10 @@ void for_logits(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const i
   }
 }
 
-// Draws the next token of sequences[i] from row rows[i] of the hidden states. Throws what draw_token throws.
+// Draws the next token of sequences[i] from row rows[i] of the hidden states; -1 from logits that are not finite, which
+// throw where `alone` says that there are no other policies to go on. Throws what draw_token throws.
 std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const int64_t> rows,
-                              std::span<Sequence* const> sequences) {
+                              std::span<Sequence* const> sequences, bool alone) {
   const int64_t vocab = decoder.config().vocab_size;
   std::vector<Draw> draws(rows.size());
   for_logits(decoder, hidden_NH, rows, [&](int64_t begin, int64_t n, auto&& compute) {
@@ -63,8 +64,12 @@ std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std
       const Sequence& s = *sequences[begin + r];
       const gyre_sampling& sampling = s.request.sampling;
       const bool may_stop = sampling.ignore_eos || s.outputs() >= sampling.min_tokens;
-      draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
-                                    may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
+      try {
+        draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
+                                      may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
+      } catch (const NotFiniteError&) {
+        if (alone) throw;
+      }
     });
   });
   return draws;
@@ -127,7 +132,7 @@ int64_t Engine::step() {
   }
   const at::Tensor hidden_NH = forward(pass);
   const Meter meter(decoder_);
-  const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, pass.sampled, sampled);
+  const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, pass.sampled, sampled, one_policy());
   meter.charge(counts_.sample, 1);
   counts_.head_rows += static_cast<int64_t>(draws.size());
 
@@ -139,6 +144,11 @@ int64_t Engine::step() {
     if (reason != GYRE_FINISH_NONE) finish(sampled[i]->request.id, reason);
   }
   return scheduler_.unfinished();
+}
+
+bool Engine::one_policy() const {
+  const std::vector<Sequence*> all = scheduler_.by_arrival();
+  return std::ranges::all_of(all, [&](const Sequence* s) { return s->request.policy == all.front()->request.policy; });
 }
 
 void Engine::make_pages(int64_t count) {
@@ -208,6 +218,7 @@ void Engine::dismiss() {
 
 // Appends the drawn token and says whether it ends the sequence.
 gyre_finish Engine::advance(Sequence& s, const Draw& draw) const {
+  if (draw.token < 0) return GYRE_FINISH_NOT_FINITE;
   s.tokens.push_back(draw.token);
   s.logprobs.push_back(draw.logprob);
   s.sampling_logprobs.push_back(draw.sampling_logprob);

@@ -37,6 +37,7 @@ class Engine {
   // Queues a request. Throws std::invalid_argument when it is malformed or could not run even alone.
   void submit(Request request);
   // Returns the number of requests that are waiting or running afterwards. A step that throws has changed no request.
+  // Logits that are not finite throw, or end their request where others go on with another policy.
   int64_t step();
   // The oldest finished output, unless it has more than max_tokens tokens.
   std::optional<Output> poll(int64_t max_tokens);
@@ -59,6 +60,7 @@ class Engine {
  private:
   void forget_older_weights();
   void make_pages(int64_t count);
+  bool one_policy() const;
   EnginePass plan(std::vector<Sequence*>& sampled) const;
   at::Tensor forward(const EnginePass& pass);
   gyre_finish advance(Sequence& sequence, const Draw& draw) const;

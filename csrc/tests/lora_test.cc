@@ -304,6 +304,22 @@ TEST_P(Lora, PrefixesAndUpdatesBelongToOneAdapter) {
   EXPECT_TRUE(engine.poll(100) && engine.poll(100));
 }
 
+// A policy that has diverged ends its own requests, and throws where no other goes on.
+TEST_P(Lora, LogitsThatAreNotFiniteEndTheirOwnRequests) {
+  const auto base = testing::normal_decoder(config(), 3, 0.2f), frozen = frozen_copy(*base);
+  const auto sound = adapter_on(*frozen, kAll, 5), broken = adapter_on(*frozen, kAll, 9);
+  for (const NamedTensor& p : broken->parameters().named) p.value.fill_(std::numeric_limits<float>::quiet_NaN());
+  broken->touch();
+  const std::vector<const Decoder*> policies{sound.get(), broken.get(), frozen.get(), broken.get()};
+  const auto all = sampled(*frozen, policies, 64, 0, 4);
+  for (const uint64_t i : {0, 2}) {
+    EXPECT_EQ(all.at(i).finish, GYRE_FINISH_LENGTH);
+    EXPECT_TRUE(same_bits(all.at(i).logprobs, sampled(*frozen, policies, 64, i, i + 1).at(i).logprobs)) << i;
+  }
+  for (const uint64_t i : {1, 3}) EXPECT_EQ(all.at(i).finish, GYRE_FINISH_NOT_FINITE);
+  EXPECT_THROW(sampled(*frozen, policies, 64, 1, 2), NotFiniteError);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Lora, ::testing::Values(GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16));
 
 }  // namespace

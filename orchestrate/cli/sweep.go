@@ -25,6 +25,7 @@ func sweepCommand() *cli.Command {
 		ArgsUsage: "STUDY [key=value ...]",
 		Flags: append(studyFlags(),
 			atLeast(1, "stage", 0, "run this stage only"),
+			toggle("shared-base", "one process, one base model: conditions differ in adapters, losses, rewards"),
 			&cli.StringSliceFlag{Name: "start", Usage: "`KEY=VALUE` to start --stage from (repeatable)"}),
 		Action: func(c *cli.Context) error { return study(c, sweep.Sweeps) },
 	}
@@ -84,7 +85,7 @@ func study(c *cli.Context, kind sweep.Kind) error {
 		return err
 	}
 	summary, err := sweep.Execute(c.Context, s, kind, sweep.Options{Command: binary,
-		Console: metrics.NewConsole(c.App.ErrWriter)})
+		Console: metrics.NewConsole(c.App.ErrWriter), Train: trainHere})
 	var interrupted *interrupt.Error
 	if err != nil && !errors.As(err, &interrupted) {
 		return err
@@ -129,7 +130,7 @@ func startable(c *cli.Context, s *sweep.Study, runs []*sweep.Run) error {
 // studyKeys are the flags that set a key of the study's file.
 var studyKeys = map[string]string{
 	"slots": "study.slots", "seeds": "study.seeds", "gpus-per-run": "study.devices_per_run",
-	"threads": "study.threads_per_run", "name": "study.name",
+	"threads": "study.threads_per_run", "shared-base": "study.shared_base", "name": "study.name",
 	"objective": "study.objective", "logs": "study.logs", "summary": "study.summary_log",
 	"configurations": "search.configurations", "reduction": "search.reduction", "min-steps": "search.min_steps",
 }

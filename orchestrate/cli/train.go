@@ -67,17 +67,38 @@ func runTraining[T training](c *cli.Context, cfg *config.Config, options session
 			return openingError(err)
 		}
 		defer t.Close()
-		outcome, err := t.Run(ctx)
-		switch {
-		case err != nil:
-			return err
-		case outcome.Early != nil:
-			return &ExitError{exitcode.StoppedEarly, fmt.Errorf("step %d: %w", outcome.Steps, outcome.Early)}
-		case world.Writes():
+		outcome, err := goOn(ctx, t)
+		if err == nil && world.Writes() {
 			_, err = fmt.Fprintln(c.App.Writer, outcome.Dir)
 		}
 		return err
 	})
+}
+
+// goOn runs a training; an early stop is an error with its exit code.
+func goOn(ctx context.Context, t training) (session.Outcome, error) {
+	outcome, err := t.Run(ctx)
+	if err == nil && outcome.Early != nil {
+		err = &ExitError{exitcode.StoppedEarly, fmt.Errorf("step %d: %w", outcome.Steps, outcome.Early)}
+	}
+	return outcome, err
+}
+
+// trainHere is gyre train on a configuration in this process, which may have other runs: what it has to say goes to the
+// options' console.
+func trainHere(ctx context.Context, cfg *config.Config, options session.Options) (code int) {
+	return conclusion(options.Console, ctx, func() error {
+		for _, w := range cfg.Warnings() {
+			fmt.Fprintf(options.Console, "warning: %s\n", w)
+		}
+		t, err := trainer.New(ctx, cfg, options)
+		if err != nil {
+			return openingError(err)
+		}
+		defer t.Close()
+		_, err = goOn(ctx, t)
+		return err
+	}())
 }
 
 // dryRun prints what a run will start with: the resolved configuration, and on stderr what it will need.

@@ -65,7 +65,8 @@ func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
 // training forward; it returns the largest difference of log-probs. On a CPU whose kernels are row-invariant it is
 // exactly 0, and the old-log-prob pass can be left out. Ranks that sample together call it together: the first
 // compares, the others make the same passes.
-func LogprobGap(ctx context.Context, model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
+func LogprobGap(ctx context.Context, model *torch.Model, engine generation.Engine,
+	temperature float64) (float64, error) {
 	vocab := int32(model.Config.VocabSize)
 	prompts := make([][]int32, 5)
 	for i := range prompts {

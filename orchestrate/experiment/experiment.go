@@ -239,22 +239,18 @@ func headsOfOne(m torch.ModelConfig, n int) torch.ModelConfig {
 // Sampler is everything that plays episodes with a policy.
 type Sampler struct {
 	Tokenizer *chat.Tokenizer
-	Engine    *torch.Engine // nil where only experts play
+	Engine    generation.Sampler // nil where only experts play
 	Player    *rollout.Player
 }
 
 // NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where
-// only experts play, there is no engine.
-func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
+// only experts play, there is no engine. A guest samples with its host's.
+func (e *Experiment) NewSampler(policy *torch.Model, guest *Guest) (*Sampler, error) {
 	c, sampler := e.Config, &Sampler{Tokenizer: e.Tokenizer}
 	var engine generation.Engine // stays nil where only experts play
 	if e.Parts.Play {
 		var err error
-		if sampler.Engine, err = torch.NewEngine(policy, torch.EngineConfig{
-			KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
-			MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
-			PrefixCache: c.Engine.PrefixCache, CUDAGraphs: c.Engine.CUDAGraphs,
-		}); err != nil {
+		if sampler.Engine, err = guest.engineOf(policy, c); err != nil {
 			return nil, fmt.Errorf("creating the sampler: %w", err)
 		}
 		engine = sampler.Engine

@@ -137,6 +137,9 @@ func (d *Driver) Step() ([]torch.Output, error) {
 		if err := d.finish(out); err != nil {
 			return nil, err
 		}
+		if out.Finish == torch.FinishNotFinite {
+			return nil, fmt.Errorf("request %d: its policy's logits are %w: it has diverged", out.ID, torch.ErrNotFinite)
+		}
 	}
 	if unfinished == 0 && len(d.live) > 0 {
 		return nil, fmt.Errorf("the engine forgot %d requests, %d among them", len(d.live),

@@ -33,7 +33,8 @@ type Options struct {
 	Replay     string // JSONL of episodes to update on instead of playing
 	Until      int    // pause after this step, saved and validated: --resume goes on; 0 = go to the end
 	Console    *metrics.Console
-	World      *ranks.World // the processes of the run; nil = this one
+	World      *ranks.World      // the processes of the run; nil = this one
+	Guest      *experiment.Guest // of the process, which runs others too; nil = it runs this one
 }
 
 // Outcome says how a run ended.
@@ -70,6 +71,7 @@ func NewTraining(c *config.Config, o Options, total int) *Training {
 	if o.Until > 0 {
 		until = min(o.Until, total)
 	}
+	s.Guest = o.Guest
 	dir := filepath.Join(c.Run.Output, c.Run.Name)
 	return &Training{Session: s, Options: o, Total: total, Until: until,
 		Checkpoints: Checkpoints{Session: s, Dir: dir, Saved: -1, proof: -1}}

@@ -24,7 +24,8 @@ type Session struct {
 	Config    *config.Config // with the type of the arithmetic settled
 	Console   *metrics.Console
 	Log       *rundir.Log
-	World     *ranks.World // the other processes; nil when there are none
+	World     *ranks.World      // the other processes; nil when there are none
+	Guest     *experiment.Guest // of a process that runs several sessions; nil when this is the only one
 	Machine   *experiment.Machine
 	Actor     *train.Learner
 	Critic    *train.Learner      // nil unless the estimator needs one
@@ -131,7 +132,7 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
 		}
 	}
 	if parts.Play || parts.Show {
-		s.Sampler, err = opened.NewSampler(s.Actor.Model)
+		s.Sampler, err = opened.NewSampler(s.Actor.Model, s.Guest)
 	}
 	return opened, err
 }
@@ -238,7 +239,7 @@ func (s *Session) load(from, policy *experiment.Model) (model *torch.Model, note
 		return from.LoadOver(s.sharding())
 	}
 	if s.base == nil {
-		if s.base, notes, err = policy.LoadBase(s.sharding()); err != nil {
+		if s.base, notes, err = s.Guest.Base(policy, s.sharding()); err != nil {
 			return nil, nil, err
 		}
 		s.baseDir = policy.Dir

@@ -65,6 +65,15 @@ func watch(
 	}
 }
 
+// Part is a context for a part of a command that is asked to end when the other context does: as by a signal, so that
+// what calls Graceful in it ends in good order. The returned function ends the watch.
+func Part(ending context.Context, messages io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ending))
+	w := &watcher{requested: make(chan struct{}), cancel: cancel}
+	stop := context.AfterFunc(ending, func() { w.request(&Error{Signal: syscall.SIGTERM}, messages) })
+	return context.WithValue(ctx, contextKey{}, w), func() { stop(); cancel(nil) }
+}
+
 func (w *watcher) run(signals <-chan os.Signal, done <-chan struct{}, messages io.Writer, exit func(int)) {
 	var asked time.Time
 	for {

@@ -12,6 +12,8 @@ import (
 
 	"gyre/internal/exitcode"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
@@ -21,6 +23,8 @@ import (
 type Options struct {
 	Command string // the gyre binary
 	Console *metrics.Console
+	// Train is what gyre train does, in this process: it says what went wrong, and gives its exit code.
+	Train func(context.Context, *config.Config, session.Options) (code int)
 }
 
 // execution is a study with its folder, its experiment, its slots and what is known of its runs.
@@ -30,8 +34,9 @@ type execution struct {
 	slots   []slot
 	state   *state
 	options Options
-	trials  []trial // of a search
-	rungs   int     // of a search; 0 = this is none
+	host    *experiment.Host // of runs in this process; nil: each is a process of its own
+	trials  []trial          // of a search
+	rungs   int              // of a search; 0 = this is none
 }
 
 // open prepares a sweep or a search, and changes nothing.
@@ -74,6 +79,10 @@ func Execute(ctx context.Context, s *Study, k Kind, o Options) (Summary, error) 
 		return Summary{}, err
 	}
 	x.options = o
+	if s.SharedBase {
+		x.host = experiment.NewHost()
+		defer x.host.Close()
+	}
 	for i, label := range deviceLabels(ctx, x.slots) {
 		x.slots[i].label = label
 	}
@@ -177,7 +186,11 @@ func (x *execution) one(ctx context.Context, r *Run, place slot) error {
 		return x.settle(r, Pending)
 	}
 	begin := time.Now()
-	code, message, err := x.process(ctx, r, place)
+	start := x.process
+	if x.host != nil {
+		start = x.here
+	}
+	code, message, err := start(ctx, r, place)
 	switch {
 	case err != nil && ctx.Err() != nil: // it has not begun
 		return x.settle(r, Pending)

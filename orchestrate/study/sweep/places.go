@@ -110,6 +110,9 @@ func (s *Study) deal() ([]slot, error) {
 			n*each, have)
 	}
 	threads := cmp.Or(s.ThreadsPerRun, max(1, runtime.NumCPU()/n))
+	if s.SharedBase { // they take turns with all threads
+		n, threads = cmp.Or(s.Slots, s.most()), cmp.Or(s.ThreadsPerRun, runtime.NumCPU())
+	}
 	out := make([]slot, n)
 	for i := range out {
 		out[i].threads = threads

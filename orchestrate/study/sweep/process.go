@@ -39,10 +39,7 @@ func outcomeOnDisk(r *Run) (Status, bool) {
 // process runs gyre train on a run until it ends, and returns its exit code and the last line that it said. When ctx
 // ends, the run finishes its step and saves; where it had not begun yet, that is an error.
 func (x *execution) process(ctx context.Context, r *Run, place slot) (code int, message string, err error) {
-	if err := os.MkdirAll(filepath.Dir(r.Log), 0o755); err != nil {
-		return 0, "", err
-	}
-	log, err := os.OpenFile(r.Log, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	log, err := r.openLog()
 	if err != nil {
 		return 0, "", err
 	}
@@ -80,6 +77,14 @@ func (x *execution) process(ctx context.Context, r *Run, place slot) (code int, 
 		message = strings.Join(lastLines(r.Log, 1), "")
 	}
 	return code, message, nil
+}
+
+// openLog opens the file that a run's words are added to.
+func (r *Run) openLog() (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(r.Log), 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(r.Log, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 }
 
 // awaitOrphan waits for a run's process that a killed study left behind.

@@ -28,7 +28,11 @@ func (x *execution) stages(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if runs, err = x.state.plan(x.study.runs(x.base, conditions, x.slots[0].threads)); err != nil {
+			runs = x.study.runs(x.base, conditions, x.slots[0].threads)
+			if err := x.study.checkShared(runs); err != nil {
+				return err
+			}
+			if runs, err = x.state.plan(runs); err != nil {
 				return err
 			}
 			total := 0
@@ -133,6 +137,9 @@ func NewPreview(s *Study, k Kind) (Preview, error) {
 			return Preview{}, err
 		}
 		p.Runs = s.runs(x.base, conditions, x.slots[0].threads)
+		if err := s.checkShared(p.Runs); err != nil {
+			return Preview{}, err
+		}
 	}
 	for _, known := range x.state.Runs {
 		if v := secondsPerStep(known.Dir); v > 0 {

@@ -1,7 +1,7 @@
 // Package sweep runs studies: one experiment under several conditions, each with the same seeds, and says what
 // differs and how sure that is.
 //
-//	STUDY.toml ──▶ Study ──▶ conditions × seeds ──▶ slots (a process per run) ──▶ summary, figures
+//	STUDY.toml ──▶ Study ──▶ conditions × seeds ──▶ slots (process.go, shared.go) ──▶ summary, figures
 //	                                 │                        │
 //	                                 └────── state.json ◀─────┘
 //
@@ -51,6 +51,9 @@ type Study struct {
 	DevicesPerRun int      `toml:"devices_per_run" range:"[0,)"`
 	// ThreadsPerRun of the kernels; 0 shares the cores among the slots.
 	ThreadsPerRun int `toml:"threads_per_run" range:"[0,)"`
+	// SharedBase runs the conditions in one process, beside one base model, and lets them sample together: for those that
+	// differ in adapters, losses, rewards or seeds only. All of them run at a time where Slots is 0.
+	SharedBase bool `toml:"shared_base"`
 	// Retries of a run that failed.
 	Retries int `toml:"retries" default:"1" range:"[0,)"`
 	// BudgetHours, once spent by the runs together, lets no further run start; 0 = none.
@@ -177,6 +180,8 @@ func (s *Study) check(report func(key, format string, args ...any)) {
 			"is %q, expected a folder or a path with {condition} in it", path)
 	}
 	complain(len(s.Axes)+len(s.Conditions) == 0, "axes", "nothing is varied: expected [[axes]] or [[conditions]]")
+	complain(s.SharedBase && len(s.Devices) > 0, "study.shared_base",
+		"is for one process, which computes where model.device says: leave out study.devices (--gpus)")
 	for i, a := range s.Axes {
 		at := fmt.Sprintf("axes.%d", i)
 		complain(a.Key == "" || len(a.Values) == 0, at, "needs key and values")
