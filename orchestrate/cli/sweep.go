@@ -25,7 +25,7 @@ func sweepCommand() *cli.Command {
 		ArgsUsage: "STUDY [key=value ...]",
 		Flags: append(studyFlags(),
 			atLeast(1, "stage", 0, "run this stage only"),
-			toggle("shared-base", "one process, one base model: conditions differ in adapters, losses, rewards"),
+			toggle("shared-base", "one process and one base model for all runs"),
 			&cli.StringSliceFlag{Name: "start", Usage: "`KEY=VALUE` to start --stage from (repeatable)"}),
 		Action: func(c *cli.Context) error { return study(c, sweep.Sweeps) },
 	}
