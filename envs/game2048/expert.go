@@ -1,12 +1,13 @@
 package game2048
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // worth maps a lane, four exponents in four bits each, to what it is worth: free cells and merges to come, tiles in
-// order, large ones at an end.
-var worth = makeWorth()
-
-func makeWorth() [1 << 16]float64 {
+// order, large ones at an end. It takes 15 ms to make, which a program without an expert shall not spend.
+var worth = sync.OnceValue(func() *[1 << 16]float64 {
 	var table [1 << 16]float64
 	for code := range table {
 		lane := [4]float64{float64(code & 15), float64(code >> 4 & 15), float64(code >> 8 & 15), float64(code >> 12)}
@@ -28,12 +29,12 @@ func makeWorth() [1 << 16]float64 {
 		}
 		table[code] = value - min(up, down)
 	}
-	return table
-}
+	return &table
+})
 
 // value is what a board is worth: the sum over its rows and columns. Being stuck is worth nothing.
 func (b *board) value() float64 {
-	sum := 200_000.0 * 8
+	sum, worth := 200_000.0*8, worth()
 	for i := range 4 {
 		row, column := 0, 0
 		for k := range 4 {
