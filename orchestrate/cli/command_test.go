@@ -30,8 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// environment is that of every command: one kernel thread, so that tests do not fight over cores.
-var environment = map[string]string{"GYRE_TEST_COMMAND": "1", "GYRE_THREADS": "1", "NO_COLOR": "1"}
+// environment is that of every command: one kernel thread, so that tests do not fight over cores, and no results that
+// earlier tests have left.
+var environment = map[string]string{"GYRE_TEST_COMMAND": "1", "GYRE_THREADS": "1", "NO_COLOR": "1", "GYRE_KEEP": ""}
 
 // gyre prepares the command as a process in a working directory.
 func gyre(t *testing.T, dir string, args ...string) *exec.Cmd {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
@@ -34,6 +36,19 @@ func evalCommand() *cli.Command {
 			toggle("random", "play at random instead: the baseline of these levels"),
 			text("by-turns", "write success by turns to `DIR`: CSV, JSON, PNG"),
 			toggle("dry-run", "open everything but the weights, print the memory, stop"),
+			&cli.Float64Flag{Name: "until-width",
+				Usage: "play on until the interval of the success (of several: of the difference) is `P` points wide"},
+			&cli.StringFlag{Name: "keep", Value: evaluation.DefaultKeep(), EnvVars: []string{"GYRE_KEEP"},
+				Usage:       "keep results in `DIR`; \"\" keeps none",
+				DefaultText: "evaluations in the user's cache"},
+			toggle("fresh", "play anew what is kept"),
+			text("endpoint", "play on the OpenAI-compatible server at `URL`"),
+			&cli.StringFlag{Name: "served-model", Aliases: []string{"endpoint-model"},
+				Usage: "`NAME` of its model, where it has several"},
+			text("key-env", "environment variable `NAME` that holds its key"),
+			atLeast(1, "concurrency", 16, "ask it `N` requests at once"),
+			atLeast(1, "endpoint-timeout", 600, "ask again after `S` seconds at the latest"),
+			text("prices", "`IN,OUT`: dollars per million tokens of prompts and replies"),
 			jsonFlag(), ranksFlag(),
 		},
 		Action: evaluate,
@@ -48,8 +63,11 @@ func evaluate(c *cli.Context) error {
 	}
 	if err := errors.Join(
 		excludes(c, "random", "it plays without a policy, in one process, and keeps no episodes", "checkpoint",
-			"adapter", "output", "by-turns", "ranks", "dry-run"),
+			"adapter", "output", "by-turns", "ranks", "dry-run", "endpoint", "until-width"),
 		excludes(c, "dry-run", "it says what one process would need", "ranks")); err != nil {
+		return err
+	}
+	if err := checkEndpoint(c); err != nil {
 		return err
 	}
 	if c.Bool("random") {
@@ -66,35 +84,59 @@ func evaluate(c *cli.Context) error {
 	if len(list) > 1 && c.String("output") != "" {
 		return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
 	}
+	if info, err := os.Stat(c.String("output")); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory: expected a file for the episodes", c.String("output"))
+	}
 	if c.Bool("dry-run") {
 		return checkEvaluations(c, cfg, list, metrics.NewConsole(c.App.ErrWriter))
 	}
 	return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
-		var results []evaluation.Result
-		for _, e := range list {
-			if len(list) > 1 {
-				fmt.Fprintf(console, "%s\n", e.name)
-			}
-			found, err := session.Evaluate(ctx, cfg, e.policy, c.String("output"), world, console)
-			if err != nil {
-				return openingError(err)
-			}
-			results = append(results, evaluation.Result{Name: e.name, Evaluation: *found})
+		contenders, keep, err := contenders(c, cfg, list, world, console)
+		if err != nil {
+			return err
+		}
+		results, err := evaluation.Play(ctx, cfg, contenders, evaluation.Options{Keep: keep,
+			Width: c.Float64("until-width"), Console: console})
+		if err != nil {
+			return openingError(err)
 		}
 		if !world.Writes() {
 			return nil
 		}
-		if err := printEvaluations(c, cfg, results); err != nil || c.String("by-turns") == "" {
-			return err
-		}
-		brief, paths, err := evaluation.ByTurns(cfg.Run.Name+": success by turns", results, cfg.Validation.Envs,
-			c.String("by-turns"))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(c.App.Writer, "\n%s%s\n", brief.Text(table.Width(c.App.Writer)), strings.Join(paths, "\n"))
-		return nil
+		return reportEvaluations(c, cfg, results, console)
 	})
+}
+
+// reportEvaluations prints and writes what was asked for of results.
+func reportEvaluations(c *cli.Context, cfg *config.Config, results []evaluation.Result,
+	console *metrics.Console) error {
+	prices, priced, err := pricesOf(c)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Usage != nil {
+			fmt.Fprintf(console, "endpoint: %v\n", *r.Usage)
+			if priced {
+				fmt.Fprintf(console, "endpoint: these tokens cost $%.4f\n", prices.Cost(*r.Usage))
+			}
+		}
+	}
+	if output := c.String("output"); output != "" {
+		if err := episode.WriteFile(output, results[0].Episodes); err != nil {
+			return err
+		}
+	}
+	if err := printEvaluations(c, cfg, results); err != nil || c.String("by-turns") == "" {
+		return err
+	}
+	brief, paths, err := evaluation.ByTurns(cfg.Run.Name+": success by turns", results, cfg.Validation.Envs,
+		c.String("by-turns"))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "\n%s%s\n", brief.Text(table.Width(c.App.Writer)), strings.Join(paths, "\n"))
+	return err
 }
 
 // checkEvaluations prints what the checkpoints would be played with, and what each needs.
@@ -186,12 +228,26 @@ func printEvaluations(c *cli.Context, cfg *config.Config, list []evaluation.Resu
 		return evaluation.Differences(list).WriteJSON(c.App.Writer)
 	}
 	err := evaluation.Metrics(list, cfg.Validation.Envs, c.Bool("random")).Write(c.App.Writer)
-	if differences := evaluation.Differences(list); err == nil && len(differences.Rows) > 0 {
-		fmt.Fprintf(c.App.Writer, "\nAgainst %s, task by task (95 %% intervals; p: sign test of up and down)\n", list[0].Name)
-		err = differences.Write(c.App.Writer)
+	if how := evaluation.Intervals(list); err == nil && how != "" {
+		_, err = fmt.Fprintf(c.App.Writer, "\n%s\n", how)
 	}
-	return err
+	differences, changed := evaluation.Differences(list), evaluation.Changed(list)
+	if err != nil || len(differences.Rows) == 0 {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "\nAgainst %s, task by task (95 %% intervals; p: sign test of up and down)\n", list[0].Name)
+	if err := differences.Write(c.App.Writer); err != nil || len(changed.Rows) == 0 {
+		return err
+	}
+	all := len(changed.Rows)
+	changed.Rows = changed.Rows[:min(all, mostChanged)]
+	fmt.Fprintf(c.App.Writer, "\nTasks that changed sides (%d of %d; half of the episodes solved or not)\n",
+		len(changed.Rows), all)
+	return changed.Write(c.App.Writer)
 }
+
+// mostChanged is how many of the tasks that changed sides people are shown.
+const mostChanged = 20
 
 func analyzeCommand() *cli.Command {
 	return &cli.Command{

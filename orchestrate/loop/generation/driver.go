@@ -18,6 +18,7 @@ import (
 	"maps"
 	"slices"
 
+	"gyre/orchestrate/model/chat"
 	"gyre/torch"
 )
 
@@ -45,9 +46,30 @@ type Tokenizer interface {
 	Vocabulary() [][]byte
 }
 
+// Source answers requests: a Driver with the engine of this process, package endpoint with a server.
+type Source interface {
+	Submit(Request) error
+	// Step returns replies that have become complete. It waits a moment for them and may return none.
+	Step() ([]torch.Output, error)
+	// Release gives up everything unfinished.
+	Release() error
+	// TensorParallel and Follows are an Engine's; a server has one process to do with.
+	TensorParallel(ctx context.Context, run func() error) error
+	Follows() bool
+}
+
+// Chat is a prompt as messages, for servers that take text. Prefix opens the reply.
+type Chat struct {
+	Messages []chat.Message
+	Tools    []chat.Tool
+	Prefix   string
+}
+
 // Request asks for a reply.
 type Request struct {
 	torch.Request
+	// Chat, if not nil, says what Prompt says in messages.
+	Chat func() Chat
 	// Grown, if not nil, is called by Step with what is new of the reply; the last call has Last set.
 	Grown func(Piece)
 }
@@ -108,6 +130,14 @@ func (d *Driver) Submit(r Request) error {
 	d.live[r.ID] = live
 	return nil
 }
+
+// TensorParallel is the engine's.
+func (d *Driver) TensorParallel(ctx context.Context, run func() error) error {
+	return d.Engine.TensorParallel(ctx, run)
+}
+
+// Follows is the engine's.
+func (d *Driver) Follows() bool { return d.Engine.Follows() }
 
 // Unfinished counts the requests whose replies are not complete.
 func (d *Driver) Unfinished() int { return len(d.live) }

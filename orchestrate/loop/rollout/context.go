@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/model/chat"
 )
 
@@ -101,6 +102,23 @@ func (r *runner) sequence(first int, next view) (conversation *chat.Conversation
 		}
 	}
 	return conversation, ids, nil
+}
+
+// chat is the pending turn's prompt as messages.
+func (r *runner) chat() generation.Chat {
+	c := generation.Chat{Tools: r.game.tools, Prefix: r.prefix()}
+	if r.player.rollout.Context == contextSingle {
+		c.Messages = r.prompts.remember(r.game.rules, r.pending, r.turns, r.first, r.player.rollout.Memory)
+		return c
+	}
+	say := r.prompts.open
+	for _, turn := range r.turns[r.first:] {
+		c.Messages = append(append(c.Messages, say(r.game.rules, turn.view)...),
+			chat.Message{Role: "assistant", Content: r.prefix() + r.player.Text(turn.reply)})
+		say = r.prompts.next
+	}
+	c.Messages = append(c.Messages, say(r.game.rules, r.pending)...)
+	return c
 }
 
 // conversation starts an empty one with the environment's tools.

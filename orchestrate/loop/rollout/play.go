@@ -33,7 +33,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
 	}
-	if err := p.driver.Engine.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
+	if err := p.source.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
 		return fail(err)
 	}
 	episodes, stats, err := round.gather(ctx)
@@ -64,7 +64,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 // plays tells whether this rank has a group's environments: of ranks that sample as one the first does.
 func (p *Player) plays(plan Plan, group int) bool {
 	replica := max(plan.SamplerRanks, 1)
-	return group%(plan.World.Size()/replica) == plan.World.Rank()/replica && !p.driver.Engine.Follows()
+	return group%(plan.World.Size()/replica) == plan.World.Rank()/replica && !p.source.Follows()
 }
 
 // round is one call of Play.
@@ -131,7 +131,7 @@ func (r *round) play(
 			}
 		}
 		if len(r.requests) > 0 {
-			err = errors.Join(err, r.player.driver.Release())
+			err = errors.Join(err, r.player.source.Release())
 		}
 	}()
 	for _, one := range runners {
@@ -206,7 +206,7 @@ func (r *round) advance(done result) error {
 	one := done.runner
 	if !one.over {
 		request := r.player.request(r.plan, one)
-		if err := r.player.driver.Submit(request); err != nil {
+		if err := r.player.source.Submit(request); err != nil {
 			return fmt.Errorf("%s: %w", one, err)
 		}
 		r.requests[request.ID] = one
@@ -223,7 +223,7 @@ func (r *round) advance(done result) error {
 // sample advances all replies by a step and hands the finished ones to the workers.
 func (r *round) sample(workers *workers) error {
 	begun := time.Now()
-	outputs, err := r.player.driver.Step()
+	outputs, err := r.player.source.Step()
 	r.step = time.Since(begun)
 	r.stats.Generation += r.step
 	if err != nil {
@@ -232,7 +232,8 @@ func (r *round) sample(workers *workers) error {
 	for _, out := range outputs {
 		one := r.requests[out.ID]
 		delete(r.requests, out.ID)
-		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 || len(out.Logprobs) != len(out.Tokens) {
+		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 ||
+			out.Logprobs != nil && len(out.Logprobs) != len(out.Tokens) { // a server's may not be known
 			return fmt.Errorf("%s: the sampler returned %d tokens and %d log-probs (%s), expected a reply",
 				one, len(out.Tokens), len(out.Logprobs), out.Finish)
 		}

@@ -42,7 +42,7 @@ import (
 // goroutine at a time.
 type Player struct {
 	tokenizer  *chat.Tokenizer
-	driver     *generation.Driver // without an engine in a player that only demonstrates
+	source     generation.Source // without an engine in a player that only demonstrates
 	rollout    config.Rollout
 	seed       uint64
 	stopIDs    []int32
@@ -58,12 +58,15 @@ type Player struct {
 // and a token to end replies with. seed is the run's; the engine may be nil for a player that only demonstrates.
 func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward,
 	seed uint64) *Player {
-	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed,
+	p := &Player{tokenizer: tokenizer, source: generation.New(engine, tokenizer), rollout: rollout, seed: seed,
 		stopIDs: tokenizer.StopIDs(),
 		weights: newWeighting(rewards), components: componentSpecs(rewards), pools: map[string]*instances{}}
 	p.eos = sync.OnceValues(p.endOfTurn)
 	return p
 }
+
+// Ask lets another source than the engine answer from now on.
+func (p *Player) Ask(source generation.Source) { p.source = source }
 
 // Close closes the environments that the player keeps between episodes.
 func (p *Player) Close() error {
@@ -152,5 +155,5 @@ func (p *Player) request(plan Plan, r *runner) generation.Request {
 	return generation.Request{Request: torch.Request{
 		ID: uint64(r.index) + 1, Prompt: r.transcript.prompt(), Sampling: sampling, StopIDs: p.stopIDs,
 		StopStrings: r.game.start.StopStrings,
-	}}
+	}, Chat: r.chat}
 }

@@ -91,14 +91,14 @@ func markPasses(episodes []*episode.Episode, sources []config.Env) {
 	for _, e := range episodes {
 		n, c, most := size[e.Group], passed[e.Group], planned[e.Group]
 		for k := 1; k < most; k *= 2 {
-			e.Metrics[fmt.Sprintf("pass@%d", k)] = passAt(min(k, n), n, c)
+			e.Metrics[fmt.Sprintf("pass@%d", k)] = PassAt(min(k, n), n, c)
 		}
-		e.Metrics[fmt.Sprintf("pass@%d", most)] = passAt(n, n, c)
+		e.Metrics[fmt.Sprintf("pass@%d", most)] = PassAt(n, n, c)
 	}
 }
 
-// passAt is 1 - C(n-c, k) / C(n, k), as a product that does not overflow.
-func passAt(k, n, c int) float64 {
+// PassAt is the probability that one of k of n episodes, of which c succeeded, did: 1 - C(n-c, k) / C(n, k), as a product that does not overflow.
+func PassAt(k, n, c int) float64 {
 	if n-c < k {
 		return 1
 	}

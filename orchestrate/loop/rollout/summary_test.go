@@ -17,7 +17,7 @@ func TestPassAt(t *testing.T) {
 				none.Binomial(int64(n-c), int64(k))
 				all.Binomial(int64(n), int64(k))
 				share, _ := new(big.Rat).SetFrac(&none, &all).Float64()
-				if got := passAt(k, n, c); !near(got, 1-share) {
+				if got := PassAt(k, n, c); !near(got, 1-share) {
 					t.Errorf("pass@%d of %d with %d successes is %v, want %v", k, n, c, got, 1-share)
 				}
 			}

@@ -27,27 +27,37 @@ type Rollouts struct {
 // Play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
 func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats,
 	error) {
-	bar := r.Console.Bar(label, plan.Episodes())
-	defer bar.Close()
 	plan.World, plan.SamplerRanks = r.World, r.samplerRanks()
-	plan.Progress = func(finished, total int) { // of this rank's: the others are about as far
-		bar.Set(finished * plan.Episodes() / total)
-	}
 	if err := r.Actor.Model.Gather(); err != nil {
 		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)
 	}
-	episodes, stats, err := r.Sampler.Player.Play(ctx, plan)
+	episodes, stats, err := r.watch(ctx, r.Sampler.Player, plan, label)
+	if err != nil {
+		return nil, stats, err
+	}
+	return episodes, stats, r.Sampler.Engine.Sleep()
+}
+
+// watch plays a plan with a progress bar and says what went wrong.
+func (s *Session) watch(ctx context.Context, player *rollout.Player, plan rollout.Plan, label string) (
+	[]*episode.Episode, rollout.Stats, error) {
+	bar := s.Console.Bar(label, plan.Episodes())
+	defer bar.Close()
+	plan.Progress = func(finished, total int) { // of this rank's: the others are about as far
+		bar.Set(finished * plan.Episodes() / total)
+	}
+	episodes, stats, err := player.Play(ctx, plan)
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)
 	}
 	for _, line := range stats.Warnings() {
-		r.Log.Warnf("%s: %s", label, line)
+		s.Log.Warnf("%s: %s", label, line)
 	}
 	if stats.LeftOut > 0 {
-		r.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned,
+		s.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned,
 			stats.FailedCauses())
 	}
-	return episodes, stats, r.Sampler.Engine.Sleep()
+	return episodes, stats, nil
 }
 
 // Save writes episodes to the folder if they are wanted.

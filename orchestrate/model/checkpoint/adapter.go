@@ -48,8 +48,8 @@ func BaseOf(dir string) (string, error) {
 	return of.Base, nil
 }
 
-// Fingerprint tells models apart: a SHA-256 of config.json and, so that it is soon there, of the names, sizes, first and
-// last MiB of the files of weights in dir.
+// Fingerprint tells models apart: a SHA-256 of config.json, of an adapter's adapter_config.json and, so that it is soon
+// there, of the names, sizes, first and last MiB of the files of weights in dir.
 func Fingerprint(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -58,7 +58,8 @@ func Fingerprint(dir string) (string, error) {
 	h := sha256.New()
 	for _, f := range files {
 		name := f.Name()
-		if name != "config.json" && !slices.Contains([]string{".safetensors", ".bin", ".gguf"}, filepath.Ext(name)) {
+		if !slices.Contains([]string{"config.json", peft.ConfigName}, name) &&
+			!slices.Contains([]string{".safetensors", ".bin", ".gguf"}, filepath.Ext(name)) {
 			continue
 		}
 		if err := addEnds(h, filepath.Join(dir, name)); err != nil {

@@ -2,9 +2,11 @@
 package evaluation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,35 +51,41 @@ func WriteJSON(w io.Writer, list []Result) error {
 	return nil
 }
 
-// Metrics is a table of the metrics that people read, a column per result; successes come first, each with the interval
-// of its episodes. random says that each group's state was played once. Means over the episodes in which a metric is
-// not zero are left to programs: that of a success is 1.
+// Metrics is a table of the metrics that people read, a column per result; successes and passes come first, each with
+// the interval of its tasks. random says that each group's state was played once. Means over the episodes in which a
+// metric is not zero are left to programs: that of a success is 1.
 func Metrics(list []Result, sources []config.Env, random bool) *table.Table {
 	t := table.New("metric")
-	var successes, others []string
-	for _, r := range list {
+	var shares, others []string
+	byTask := make([]map[string]clusters, len(list))
+	for i, r := range list {
 		head := r.Name
 		if len(list) == 1 {
 			head = "value"
 		}
 		t.Columns = append(t.Columns, table.Column{Name: r.Name, Head: head, Format: "%.4f"})
+		names, own := passes(r.Episodes)
+		shares, byTask[i] = append(shares, names...), own
 		for name := range r.Metrics {
-			switch {
-			case strings.Contains(name, "/non-zero/"):
+			switch _, share := own[name]; {
+			case share, strings.Contains(name, "/non-zero/"):
 			case strings.HasSuffix(name, "/success"):
-				successes = append(successes, name)
+				shares = append(shares, name)
 			default:
 				others = append(others, name)
 			}
 		}
 	}
-	slices.Sort(successes)
+	slices.SortStableFunc(shares, func(a, b string) int { return cmp.Compare(path.Base(b)[:1], path.Base(a)[:1]) })
 	slices.Sort(others)
-	for _, name := range slices.Compact(append(successes, others...)) {
+	shown := map[string]bool{}
+	for _, name := range append(shares, others...) {
 		row := []any{name}
-		for _, r := range list {
+		for i, r := range list {
 			v, ok := r.Metrics[name]
-			if n := episodesOf(sources, name, random); ok && n > 0 {
+			if c, share := byTask[i][name]; share {
+				row = append(row, c.cell())
+			} else if n := episodesOf(sources, name, random); ok && n > 0 {
 				cell := table.Share(v, n)
 				cell.Text += fmt.Sprintf(" of %d", n)
 				row = append(row, cell)
@@ -87,7 +95,10 @@ func Metrics(list []Result, sources []config.Env, random bool) *table.Table {
 				row = append(row, nil)
 			}
 		}
-		t.Add(row...)
+		if !shown[name] {
+			t.Add(row...)
+		}
+		shown[name] = true
 	}
 	return t
 }

@@ -1,6 +1,8 @@
 package evaluation
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -17,18 +19,23 @@ type task struct {
 	seed int64
 }
 
+func taskOf(e *episode.Episode) task { return task{e.Tag, e.Seed} }
+
+func success(e *episode.Episode) float64 { return e.Metrics["success"] }
+
 // measures are what episodes are compared by.
 var measures = []struct {
 	name string
 	of   func(e *episode.Episode) float64
 }{
-	{"success", func(e *episode.Episode) float64 { return e.Metrics["success"] }},
+	{"success", success},
 	{"score", func(e *episode.Episode) float64 { return e.Score }},
 }
 
 // Differences compares every result with the first, task by task, so that what makes a task hard for both does not
-// count as noise. A task's value is the mean over its episodes. Intervals are Student's of the mean difference over
-// tasks, at 95 %; better and worse count the tasks that changed, and p is the sign test's of these.
+// count as noise. A task's value is the mean over its episodes. Intervals are of the mean difference over
+// tasks, as those of a result are over its tasks; better and worse count the tasks that changed, and p is the sign
+// test's of these.
 func Differences(list []Result) *table.Table {
 	t := table.New("metric", "a", "b", "difference", "pairs", "better", "worse", "p")
 	t.Columns[3].Low, t.Columns[3].High, t.Columns[3].Format = "low", "high", "%+.3f"
@@ -36,7 +43,7 @@ func Differences(list []Result) *table.Table {
 	for _, other := range list[min(1, len(list)):] {
 		for _, m := range measures {
 			before, after := byTask(list[0].Episodes, m.of), byTask(other.Episodes, m.of)
-			for _, tag := range tagsOf(before) {
+			for _, tag := range tagsOf(list[0].Episodes) {
 				t.Add(compare(tag+"/"+m.name, tag, list[0].Name, other.Name, before, after)...)
 			}
 		}
@@ -62,8 +69,10 @@ func compare(metric, tag, a, b string, before, after map[task]float64) []any {
 		}
 	}
 	slices.Sort(differences) // a map has no order, and sums depend on it
-	mean, low, high := statistics.MeanInterval(differences, 0.95)
-	return []any{metric, a, b, table.Cell{Value: mean, Low: low, High: high}, len(differences), better, worse, signTest(better, worse)}
+	of := clusters{differences, slices.Repeat([]float64{1}, len(differences)), len(differences)}
+	mean, low, high, _ := of.interval(false)
+	return []any{metric, a, b, table.Cell{Value: mean, Low: low, High: high}, len(differences), better, worse,
+		signTest(better, worse)}
 }
 
 // signTest is the two-sided probability of a split at least as uneven if neither side were favoured; 1 of no change.
@@ -80,8 +89,7 @@ func signTest(better, worse int) float64 {
 func byTask(episodes []*episode.Episode, of func(e *episode.Episode) float64) map[task]float64 {
 	values := map[task][]float64{}
 	for _, e := range episodes {
-		key := task{e.Tag, e.Seed}
-		values[key] = append(values[key], of(e))
+		values[taskOf(e)] = append(values[taskOf(e)], of(e))
 	}
 	means := map[task]float64{}
 	for key, own := range values {
@@ -90,10 +98,35 @@ func byTask(episodes []*episode.Episode, of func(e *episode.Episode) float64) ma
 	return means
 }
 
-func tagsOf(tasks map[task]float64) []string {
+func tagsOf(episodes []*episode.Episode) []string {
 	tags := map[string]bool{}
-	for of := range tasks {
-		tags[of.tag] = true
+	for _, e := range episodes {
+		tags[e.Tag] = true
 	}
 	return slices.Sorted(maps.Keys(tags))
+}
+
+func ofTag(episodes []*episode.Episode, tag string) []*episode.Episode {
+	return slices.DeleteFunc(slices.Clone(episodes), func(e *episode.Episode) bool { return e.Tag != tag })
+}
+
+// Changed lists the tasks of which one result solved at least half of its episodes and another did not, by tag and
+// seed.
+func Changed(list []Result) *table.Table {
+	t := table.New("task", "a", "b", "before", "after")
+	t.Columns[1].Hidden = len(list) < 3
+	for i := range t.Columns[3:] {
+		t.Columns[3+i].Format = "%.2f"
+	}
+	for _, other := range list[min(1, len(list)):] {
+		before, after := byTask(list[0].Episodes, success), byTask(other.Episodes, success)
+		for _, of := range slices.SortedFunc(maps.Keys(before), func(x, y task) int {
+			return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.seed, y.seed))
+		}) {
+			if value, played := after[of]; played && (value >= 0.5) != (before[of] >= 0.5) {
+				t.Add(fmt.Sprintf("%s/%d", of.tag, of.seed), list[0].Name, other.Name, before[of], value)
+			}
+		}
+	}
+	return t
 }

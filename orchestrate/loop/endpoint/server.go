@@ -1,0 +1,296 @@
+package endpoint
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/model/chat"
+	"gyre/torch"
+)
+
+// Config says where a server is and how it is asked. Zero values are the defaults.
+type Config struct {
+	URL         string
+	Model       string        // that the server is asked for; "" = the only one it lists
+	Key         string        // sent as a bearer token
+	Concurrency int           // requests at once; 0 = 16
+	Timeout     time.Duration // the most that an answer may take; 0 = 10 minutes
+	Patience    time.Duration // the least that an answer is given before it is asked for again; 0 = 10 seconds
+	Journal     string        // file that replies are kept in, to go on from; "" = none
+	Warn        func(format string, args ...any)
+}
+
+// Server is a [generation.Source]. Its methods are for one goroutine.
+type Server struct {
+	Model string
+	// Exact tells whether the server takes and returns token ids that are this tokenizer's.
+	Exact bool
+
+	client    *client
+	tokenizer *chat.Tokenizer
+	journal   *journal
+	newName   atomic.Bool // it wants max_completion_tokens
+
+	slots   chan struct{} // one for each request at once
+	done    chan answered
+	running sync.WaitGroup
+	cancel  context.CancelFunc // of the requests that run
+	ctx     context.Context
+	usage   Usage
+}
+
+// answered is a request's end.
+type answered struct {
+	id    uint64
+	key   string
+	stops []string
+	chat  generation.Chat
+	reply reply
+	kept  bool
+	err   error
+}
+
+// Open finds out what a server can do.
+func Open(ctx context.Context, c Config, tokenizer *chat.Tokenizer) (*Server, error) {
+	base, err := baseOf(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	warn := c.Warn
+	if warn == nil {
+		warn = func(string, ...any) {}
+	}
+	most := cmp.Or(c.Concurrency, 16)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = most
+	s := &Server{Model: c.Model, tokenizer: tokenizer, slots: make(chan struct{}, most), done: make(chan answered, most),
+		client: &client{http: &http.Client{Transport: transport}, base: base, key: c.Key,
+			patience: cmp.Or(c.Patience, 10*time.Second), limit: cmp.Or(c.Timeout, 10*time.Minute), tries: 12, warn: warn,
+			retries: map[string]int{}}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if s.journal, err = openJournal(c.Journal); err != nil {
+		return nil, err
+	}
+	if err = s.findModel(ctx); err == nil {
+		err = s.probe(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close ends what runs. What was answered is kept.
+func (s *Server) Close() error {
+	err := s.Release()
+	s.cancel()
+	s.client.http.CloseIdleConnections()
+	return errors.Join(err, s.journal.close())
+}
+
+// findModel asks for the server's model where none was named.
+func (s *Server) findModel(ctx context.Context) error {
+	if s.Model != "" {
+		return nil
+	}
+	var list struct{ Data []struct{ ID string } }
+	text, err := s.client.call(ctx, "/models", nil)
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		return fmt.Errorf("asking for the server's models (--served-model names one): %w", err)
+	}
+	if len(list.Data) != 1 {
+		names := []string{}
+		for _, m := range list.Data[:min(20, len(list.Data))] {
+			names = append(names, m.ID)
+		}
+		return fmt.Errorf("%s has %d models: choose one with --served-model, of %q", s.client.base, len(list.Data), names)
+	}
+	s.Model = list.Data[0].ID
+	return nil
+}
+
+// probe finds out whether the server's tokens are ours. What it does not know it may refuse.
+func (s *Server) probe(ctx context.Context) error {
+	messages := []chat.Message{{Role: "system", Content: "Answer."}, {Role: "user", Content: "One, 2, <end>?"}}
+	ids, err := s.tokenizer.EncodeMessages(messages, true)
+	if err != nil {
+		return err
+	}
+	ask := request{Model: s.Model, Messages: spoken(messages), MaxTokens: 1, Temperature: 1, TopP: 1,
+		ReturnTokenIDs: true}
+	reply, err := s.ask(ctx, "/chat/completions", ask)
+	if status, ok := errors.AsType[*statusError](err); ok && status.code != http.StatusUnauthorized &&
+		status.code != http.StatusForbidden {
+		return nil // the first prompt shows whether it takes plain requests
+	}
+	if err != nil || !slices.Equal(reply.PromptTokenIDs, ids) {
+		return err
+	}
+	ask.Messages, ask.Prompt = nil, ids
+	reply, err = s.ask(ctx, "/completions", ask)
+	s.Exact = err == nil && len(reply.Choices) == 1 && len(reply.Choices[0].TokenIDs) > 0
+	return ctx.Err()
+}
+
+// ask makes a request, under the name that the server has for the limit of tokens.
+func (s *Server) ask(ctx context.Context, path string, r request) (answer reply, err error) {
+	for {
+		if s.newName.Load() {
+			r.MaxCompletionTokens, r.MaxTokens = r.MaxTokens+r.MaxCompletionTokens, 0
+		}
+		body, err := json.Marshal(r)
+		if err != nil {
+			return reply{}, err
+		}
+		text, err := s.client.call(ctx, path, body)
+		if err == nil {
+			if err = json.Unmarshal(text, &answer); err != nil {
+				err = fmt.Errorf("%s%s: the answer: %w", s.client.base, path, err)
+			}
+		}
+		status, refused := errors.AsType[*statusError](err)
+		if refused && status.code == http.StatusBadRequest && r.MaxTokens > 0 &&
+			strings.Contains(status.says, "max_completion_tokens") {
+			s.newName.Store(true)
+			continue
+		}
+		return answer, err
+	}
+}
+
+// Submit asks for a reply, or takes it from those that were kept.
+func (s *Server) Submit(r generation.Request) error {
+	said := generation.Chat{}
+	path, ask := "/completions", s.exactly(r)
+	if !s.Exact {
+		said = r.Chat()
+		path, ask = "/chat/completions", s.inText(r, said)
+	}
+	key, err := keyOf(r, ask)
+	if err != nil {
+		return err
+	}
+	a := answered{id: r.ID, key: key, stops: r.StopStrings, chat: said}
+	ctx := s.ctx
+	if kept, ok := s.journal.find(key); ok {
+		a.reply, a.kept = kept, true
+	}
+	s.running.Go(func() {
+		if !a.kept {
+			select {
+			case s.slots <- struct{}{}:
+				a.reply, a.err = s.ask(ctx, path, ask)
+				<-s.slots
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case s.done <- a:
+		case <-ctx.Done():
+		}
+	})
+	return nil
+}
+
+// moment is how long Step waits for a reply: environments may have more to ask for meanwhile.
+const moment = 5 * time.Millisecond
+
+// Step returns the replies that have come.
+func (s *Server) Step() (out []torch.Output, err error) {
+	expired := time.After(moment)
+	for {
+		select {
+		case a := <-s.done:
+			one, err := s.take(a)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, one)
+			if len(out) < cap(s.done) {
+				continue
+			}
+			return out, nil
+		default:
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+		select {
+		case a := <-s.done:
+			one, err := s.take(a)
+			return []torch.Output{one}, err
+		case <-expired:
+			return nil, nil
+		}
+	}
+}
+
+// take makes an output of an answer, and keeps it.
+func (s *Server) take(a answered) (torch.Output, error) {
+	if a.err != nil {
+		return torch.Output{}, fmt.Errorf("%w. What was played is kept: the same command goes on from here", a.err)
+	}
+	if len(a.reply.Choices) != 1 {
+		return torch.Output{}, fmt.Errorf("%s: %d choices in an answer, expected 1", s.client.base, len(a.reply.Choices))
+	}
+	if !a.kept {
+		if err := s.journal.add(a.key, a.reply); err != nil {
+			return torch.Output{}, err
+		}
+	}
+	out := torch.Output{ID: a.id, Finish: torch.FinishStop}
+	choice := a.reply.Choices[0]
+	if choice.FinishReason == "length" {
+		out.Finish = torch.FinishLength
+	}
+	var err error
+	if s.Exact {
+		out.Tokens, err = s.idsOf(choice)
+	} else {
+		out.Tokens, err = s.encode(choice, a)
+	}
+	out.CachedTokens = a.reply.Usage.Details.Cached
+	s.usage.add(a.reply.Usage, a.kept)
+	return out, err
+}
+
+// Release gives up what is being asked for. More may be asked for afterwards.
+func (s *Server) Release() error {
+	s.cancel()
+	s.running.Wait()
+	for len(s.done) > 0 {
+		<-s.done
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return nil
+}
+
+// TensorParallel runs run: a server has one process to do with.
+func (s *Server) TensorParallel(_ context.Context, run func() error) error { return run() }
+
+// Follows is false.
+func (s *Server) Follows() bool { return false }
+
+// Usage is what was asked for so far.
+func (s *Server) Usage() Usage {
+	s.client.mu.Lock()
+	defer s.client.mu.Unlock()
+	u := s.usage
+	u.Retries = maps.Clone(s.client.retries)
+	return u
+}

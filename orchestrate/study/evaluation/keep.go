@@ -1,0 +1,154 @@
+package evaluation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"gyre/internal/atomicfile"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/endpoint"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/session"
+)
+
+// Identity is what a result follows from; results of equal identities are equal, as far as environments and servers
+// outside answer alike.
+type Identity struct {
+	Build    string `json:"build"` // of this program
+	Model    string `json:"model"` // hash of the weights, or address and name at a server
+	Tasks    string `json:"tasks"` // hash
+	Settings string `json:"settings"`
+}
+
+// Identify names the tasks and settings of a configuration.
+func Identify(c *config.Config, build, model string) (Identity, error) {
+	var levels []string // the files that options name
+	for _, e := range c.Validation.Envs {
+		for _, key := range slices.Sorted(maps.Keys(e.Options)) {
+			if path, ok := e.Options[key].(string); ok {
+				levels = append(levels, fileHash(path))
+			}
+		}
+	}
+	tasks, err := hashOf(c.Validation.Envs, c.Validation.Seed, c.Validation.Holdout, levels)
+	if err != nil {
+		return Identity{}, err
+	}
+	words := []string{fileHash(c.Model.ChatTemplate)}
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+		"generation_config.json"} {
+		words = append(words, fileHash(filepath.Join(c.Model.Path, name)))
+	}
+	settings, err := hashOf(c.Rollout, c.Rewards, c.Run.Seed, c.Validation.Temperature, c.Validation.TopP, c.Model.DType,
+		c.Model.Device, words)
+	return Identity{build, model, tasks, settings}, err
+}
+
+// fileHash is that of a file's content; "" of what is no file.
+func fileHash(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:8])
+}
+
+func hashOf(parts ...any) (string, error) {
+	text, err := json.Marshal(parts)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), err
+}
+
+// Hash is that of a round.
+func (i Identity) Hash(round int) string {
+	hash, _ := hashOf(i, round) // texts and a number
+	return hash
+}
+
+// Conversations is the hash of what a server is asked, whatever build asks.
+func (i Identity) Conversations() string {
+	i.Build = ""
+	return i.Hash(0)
+}
+
+// Keep is a folder in which results are kept: HASH.jsonl holds a round's episodes, HASH.json what else is known of
+// it. "" keeps nothing.
+type Keep struct {
+	Dir   string
+	Fresh bool // play anew, and keep that
+}
+
+// DefaultKeep is a folder of the user's cache; "" where there is none.
+func DefaultKeep() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "gyre", "evaluations")
+}
+
+// kept is what is known of a round beside its episodes.
+type kept struct {
+	Identity   Identity             `json:"identity"`
+	Round      int                  `json:"round"`
+	Name       string               `json:"name"`
+	Played     time.Time            `json:"played"`
+	Parameters int64                `json:"parameters,omitempty"`
+	Usage      *endpoint.Usage      `json:"usage,omitempty"`
+	Metrics    []map[string]float64 `json:"metrics"` // of each episode
+}
+
+func (k Keep) path(hash, ending string) string { return filepath.Join(k.Dir, hash+ending) }
+
+// find gives a round that was played before; nil where there is none, or nothing that can be read.
+func (k Keep) find(of Identity, round int) (*session.Evaluation, time.Time) {
+	hash := of.Hash(round)
+	if k.Dir == "" || k.Fresh || of == (Identity{}) {
+		return nil, time.Time{}
+	}
+	text, err := os.ReadFile(k.path(hash, ".json"))
+	var head kept
+	if err != nil || json.Unmarshal(text, &head) != nil {
+		return nil, time.Time{}
+	}
+	episodes, err := episode.ReadFile(k.path(hash, ".jsonl"))
+	if err != nil || head.Identity != of || head.Round != round || len(episodes) != len(head.Metrics) {
+		return nil, time.Time{}
+	}
+	for i, e := range episodes {
+		e.Metrics = head.Metrics[i]
+	}
+	out := &session.Evaluation{Episodes: episodes, Parameters: head.Parameters, Usage: head.Usage}
+	out.Summarize()
+	return out, head.Played
+}
+
+// add keeps a round. The description comes last: without it there is no result.
+func (k Keep) add(of Identity, round int, name string, e *session.Evaluation) error {
+	if k.Dir == "" || of == (Identity{}) {
+		return nil
+	}
+	head := kept{of, round, name, time.Now().UTC().Truncate(time.Second), e.Parameters, e.Usage, nil}
+	for _, one := range e.Episodes {
+		head.Metrics = append(head.Metrics, one.Metrics)
+	}
+	hash := of.Hash(round)
+	if err := os.Remove(k.path(hash, ".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := episode.WriteFile(k.path(hash, ".jsonl"), e.Episodes); err != nil {
+		return fmt.Errorf("keeping the result: %w", err)
+	}
+	return atomicfile.Write(k.path(hash, ".json"), func(w io.Writer) error { return json.NewEncoder(w).Encode(head) })
+}
