@@ -354,7 +354,15 @@ typedef struct gyre_sampling {
   int64_t max_tokens GYRE_DEFAULT(1), min_tokens GYRE_DEFAULT(0);
   uint64_t seed GYRE_DEFAULT(0);
   bool ignore_eos GYRE_DEFAULT(false);
+  int64_t alternatives GYRE_DEFAULT(0);  // per token drawn: at most GYRE_MAX_ALTERNATIVES
 } gyre_sampling;
+
+enum { GYRE_MAX_ALTERNATIVES = 20 };
+
+typedef struct {
+  int32_t token;
+  float logprob;
+} gyre_alternative;
 
 typedef enum {
   GYRE_FINISH_NONE = 0,
@@ -384,6 +392,7 @@ typedef struct {
   int64_t num_tokens;     // new tokens, the stop token included
   int64_t cached_tokens;  // prompt tokens whose keys and values were found in the prefix cache
   int64_t token_offset;   // where this output's tokens start in the arrays of gyre_engine_poll
+  int64_t alternatives;   // per token
 } gyre_output;
 
 typedef struct {
@@ -408,9 +417,10 @@ gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request)
 gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished);
 // Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call
 // (finish is then GYRE_FINISH_NONE): at most max_outputs, and only as many as fit in max_tokens; *count says how many.
+// Token i's alternatives, in order of likelihood, begin at alternatives[i * GYRE_MAX_ALTERNATIVES]; NULL: none wanted.
 gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
-                             int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
-                             int64_t* count);
+                             int32_t* tokens, float* logprobs, float* sampling_logprobs,
+                             gyre_alternative* alternatives, int64_t max_tokens, int64_t* count);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id);
 gyre_status gyre_engine_sleep(gyre_engine* engine);
 void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);

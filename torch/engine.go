@@ -37,6 +37,17 @@ type Sampling struct {
 	MinTokens   int     // no stop id among these, and no stop string that ends before the last of them
 	Seed        uint64  // the draw of output token p depends on (Seed, p) alone
 	IgnoreEOS   bool    // stop ids do not stop
+	// Alternatives are the likeliest tokens told beside each one that is drawn, at most MaxAlternatives.
+	Alternatives int
+}
+
+// MaxAlternatives bounds Sampling.Alternatives.
+const MaxAlternatives = C.GYRE_MAX_ALTERNATIVES
+
+// Alternative (gyre_alternative) is a token that could have been drawn, with its log-prob as in [Output].
+type Alternative struct {
+	Token   int32
+	Logprob float32
 }
 
 // Request asks for a continuation of Prompt.
@@ -73,6 +84,7 @@ type Output struct {
 	Tokens           []int32 // the new tokens, a stop token included
 	Logprobs         []float32
 	SamplingLogprobs []float32
+	Alternatives     [][]Alternative // of each token, in order of likelihood, lower ids first on ties
 	Finish           Finish
 	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
 }
@@ -113,6 +125,7 @@ type Engine struct {
 	outputs []C.gyre_output
 	tokens  []int32
 	values  [2][]float32
+	beside  []Alternative // empty until somebody asks for them
 }
 
 // NewEngine makes an engine. The model stays in memory until the engine is closed.
@@ -176,6 +189,9 @@ func (e *Engine) Submit(r Request) error {
 			request.stop_strings, request.stop_string_lens, request.num_stop_strings = &strings[0], &lengths[0],
 				C.int64_t(n)
 		}
+		if r.Sampling.Alternatives > 0 && e.beside == nil {
+			e.beside = make([]Alternative, len(e.tokens)*MaxAlternatives)
+		}
 		if r.Policy != nil {
 			request.policy = r.Policy.open()
 		}
@@ -207,6 +223,7 @@ type Partial struct {
 	Tokens           []int32
 	Logprobs         []float32
 	SamplingLogprobs []float32
+	Alternatives     [][]Alternative
 }
 
 // Progress takes the tokens that unfinished requests have drawn since the last call, in the order of submission: for
@@ -214,9 +231,9 @@ type Partial struct {
 // whole, what was told included.
 func (e *Engine) Progress() ([]Partial, error) {
 	var all []Partial
-	err := e.take(true, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
-		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: tokens, Logprobs: logprobs,
-			SamplingLogprobs: sampling})
+	err := e.take(true, func(o C.gyre_output, r drawn) {
+		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: r.tokens, Logprobs: r.logprobs,
+			SamplingLogprobs: r.sampling, Alternatives: r.alternatives})
 	})
 	return all, err
 }
@@ -224,30 +241,42 @@ func (e *Engine) Progress() ([]Partial, error) {
 // Poll takes all finished outputs, in the order in which they finished.
 func (e *Engine) Poll() ([]Output, error) {
 	var all []Output
-	err := e.take(false, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
+	err := e.take(false, func(o C.gyre_output, r drawn) {
 		all = append(all, Output{
-			ID: uint64(o.id), Finish: Finish(o.finish),
-			CachedTokens: int(o.cached_tokens), Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
+			ID: uint64(o.id), Finish: Finish(o.finish), CachedTokens: int(o.cached_tokens), Tokens: r.tokens,
+			Logprobs: r.logprobs, SamplingLogprobs: r.sampling, Alternatives: r.alternatives,
 		})
 	})
 	return all, err
 }
 
+// drawn is what take hands on of a request.
+type drawn struct {
+	tokens             []int32
+	logprobs, sampling []float32
+	alternatives       [][]Alternative
+}
+
 // take fills the engine's buffers until nothing comes and hands on copies of what they held.
-func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32, logprobs, sampling []float32)) error {
+func (e *Engine) take(unfinished bool, each func(o C.gyre_output, r drawn)) error {
 	return e.with(func(h *C.gyre_engine) code {
 		for {
 			var count C.int64_t
 			status := C.gyre_engine_poll(h, C.bool(unfinished), &e.outputs[0], C.int64_t(len(e.outputs)),
-				(*C.int32_t)(&e.tokens[0]),
-				floats(e.values[0]), floats(e.values[1]), C.int64_t(len(e.tokens)), &count)
+				(*C.int32_t)(&e.tokens[0]), floats(e.values[0]), floats(e.values[1]),
+				(*C.gyre_alternative)(unsafe.Pointer(unsafe.SliceData(e.beside))), C.int64_t(len(e.tokens)), &count)
 			if status != C.GYRE_OK || count == 0 {
 				return status
 			}
 			for _, o := range e.outputs[:count] {
 				from, to := int(o.token_offset), int(o.token_offset+o.num_tokens)
-				each(o, slices.Clone(e.tokens[from:to]), slices.Clone(e.values[0][from:to]),
-					slices.Clone(e.values[1][from:to]))
+				r := drawn{tokens: slices.Clone(e.tokens[from:to]), logprobs: slices.Clone(e.values[0][from:to]),
+					sampling: slices.Clone(e.values[1][from:to])}
+				for i := from; i < to && o.alternatives > 0; i++ {
+					at := i * MaxAlternatives
+					r.alternatives = append(r.alternatives, slices.Clone(e.beside[at:at+int(o.alternatives)]))
+				}
+				each(o, r)
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"testing"
@@ -66,6 +67,70 @@ func TestEngineLogprobsAreThoseOfScore(t *testing.T) {
 				t.Errorf("request %d, token %d: top-p made the log-prob smaller, %v to %v", id, i, o.Logprobs[i], p)
 			}
 		}
+	}
+}
+
+// The likeliest tokens are told with the log-probs of the policy, whatever the filters leave to draw from.
+func TestEngineAlternatives(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, EngineConfig{MaxSequences: 2, MaxLength: 32, MaxBatchTokens: 5})
+	const n, temperature = 7, 0.8
+	prompt := []int32{1, 2, 3}
+	for id := range uint64(2) { // the second asks for none
+		sampling := Sampling{Temperature: temperature, TopP: 0.5, TopK: 3, MaxTokens: 6, Seed: 4, Alternatives: n * int(1-id)}
+		if err := e.Submit(Request{ID: id, Prompt: prompt, Sampling: sampling}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var told [][]Alternative
+	outputs := map[uint64]Output{}
+	for unfinished := 1; unfinished > 0; {
+		var err error
+		if unfinished, err = e.Step(); err != nil {
+			t.Fatal(err)
+		}
+		parts, err := e.Progress()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parts {
+			if p.ID == 0 {
+				told = append(told, p.Alternatives...)
+			}
+		}
+		done, err := e.Poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range done {
+			outputs[o.ID] = o
+		}
+	}
+	o := outputs[0]
+	if !slices.Equal(o.Tokens, outputs[1].Tokens) || outputs[1].Alternatives != nil || len(o.Alternatives) != 6 {
+		t.Fatalf("%+v and without alternatives %+v", o, outputs[1])
+	}
+	if len(told) < 4 || !slices.EqualFunc(told, o.Alternatives[:len(told)], slices.Equal) {
+		t.Errorf("told %v, polled %v", told, o.Alternatives)
+	}
+	for i, list := range o.Alternatives {
+		ids := slices.Concat(prompt, o.Tokens[:i])
+		var all []Alternative
+		for token := range int32(m.Config.VocabSize) {
+			scores, err := m.Score(Pack([][]int32{append(slices.Clone(ids), token)}, nil), temperature, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, Alternative{token, scores.Logprobs[len(ids)]})
+		}
+		slices.SortStableFunc(all, func(a, b Alternative) int { return cmp.Compare(b.Logprob, a.Logprob) })
+		if !slices.Equal(list, all[:n]) {
+			t.Errorf("token %d: %v, want %v", i, list, all[:n])
+		}
+	}
+	bad := Request{ID: 9, Prompt: prompt, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 1, Alternatives: 21}}
+	if err := e.Submit(bad); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("21 alternatives: %v", err)
 	}
 }
 

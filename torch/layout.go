@@ -28,6 +28,7 @@ var mirrors = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[AdamW]():        reflect.TypeFor[C.gyre_adamw_config](),
 	reflect.TypeFor[EngineConfig](): reflect.TypeFor[C.gyre_engine_config](),
 	reflect.TypeFor[Sampling]():     reflect.TypeFor[C.gyre_sampling](),
+	reflect.TypeFor[Alternative]():  reflect.TypeFor[C.gyre_alternative](),
 	reflect.TypeFor[Work]():         reflect.TypeFor[C.gyre_work](),
 	reflect.TypeFor[EnginePhase]():  reflect.TypeFor[C.gyre_engine_phase](),
 	reflect.TypeFor[EngineStats]():  reflect.TypeFor[C.gyre_engine_stats_t](),

@@ -47,8 +47,8 @@ gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished) {
 }
 
 gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
-                             int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
-                             int64_t* count) {
+                             int32_t* tokens, float* logprobs, float* sampling_logprobs, gyre_alternative* alternatives,
+                             int64_t max_tokens, int64_t* count) {
   return guard([&] {
     int64_t used = 0;  // of the arrays of tokens
     *count = 0;
@@ -57,12 +57,17 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
       std::ranges::copy(output.logprobs, logprobs + used);
       std::ranges::copy(output.sampling_logprobs, sampling_logprobs + used);
       const auto length = static_cast<int64_t>(output.tokens.size());
+      const int64_t top = length == 0 ? 0 : static_cast<int64_t>(output.alternatives.size()) / length;
+      for (int64_t i = 0; alternatives != nullptr && i < length; ++i) {
+        std::copy_n(output.alternatives.begin() + i * top, top, alternatives + (used + i) * GYRE_MAX_ALTERNATIVES);
+      }
       outputs[(*count)++] = {.id = output.id,
                              .finish = output.finish,
                              .position = output.position,
                              .num_tokens = length,
                              .cached_tokens = output.cached_tokens,
-                             .token_offset = used};
+                             .token_offset = used,
+                             .alternatives = top};
       used += length;
     };
     if (unfinished) {

@@ -222,6 +222,7 @@ gyre_finish Engine::advance(Sequence& s, const Draw& draw) const {
   s.tokens.push_back(draw.token);
   s.logprobs.push_back(draw.logprob);
   s.sampling_logprobs.push_back(draw.sampling_logprob);
+  s.alternatives.insert(s.alternatives.end(), draw.alternatives.begin(), draw.alternatives.end());
   const gyre_sampling& sampling = s.request.sampling;
   const auto& ids = s.request.stop_ids;
   if (stop_matcher_.advance(s)) return GYRE_FINISH_STOP;
@@ -238,6 +239,7 @@ void Engine::finish(uint64_t id, gyre_finish reason) {
                        .tokens = {s->tokens.begin() + s->prompt_length(), s->tokens.end()},
                        .logprobs = std::move(s->logprobs),
                        .sampling_logprobs = std::move(s->sampling_logprobs),
+                       .alternatives = std::move(s->alternatives),
                        .cached_tokens = s->cached});
 }
 
@@ -254,15 +256,17 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
     if (static_cast<int64_t>(partial.size()) >= max_outputs || max_tokens <= 0) break;
     const int64_t from = s->reported, count = std::min(s->outputs() - from, max_tokens);
     if (count == 0) continue;
-    const auto part = [&](const auto& all, int64_t first) {
-      return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + first + count);
+    const auto part = [&](const auto& all, int64_t first, int64_t each = 1) {
+      return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + first + count * each);
     };
+    const int64_t top = s->request.sampling.alternatives;
     partial.push_back({.id = s->request.id,
                        .finish = GYRE_FINISH_NONE,
                        .position = from,
                        .tokens = part(s->tokens, s->prompt_length() + from),
                        .logprobs = part(s->logprobs, from),
                        .sampling_logprobs = part(s->sampling_logprobs, from),
+                       .alternatives = part(s->alternatives, from * top, top),
                        .cached_tokens = s->cached});
     s->reported += count;
     max_tokens -= count;

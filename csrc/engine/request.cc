@@ -81,6 +81,10 @@ void check(const Request& request, const gyre_engine_config& config, const Model
   require(s.min_tokens >= 0 && s.min_tokens <= s.max_tokens, name + "min_tokens must be between 0 and max_tokens " +
                                                                  std::to_string(s.max_tokens) + ", got " +
                                                                  std::to_string(s.min_tokens));
+  require(s.alternatives >= 0 && s.alternatives <= std::min<int64_t>(GYRE_MAX_ALTERNATIVES, vocab),
+          name + "alternatives must be between 0 and " +
+              std::to_string(std::min<int64_t>(GYRE_MAX_ALTERNATIVES, vocab)) + ", got " +
+              std::to_string(s.alternatives));
   for (const std::string& stop : request.stop_strings) require(!stop.empty(), name + "a stop string is empty");
   require(prompt < config.max_length, name + "the prompt has " + std::to_string(prompt) +
                                           " tokens, but prompt and output together may have " +

@@ -31,8 +31,9 @@ struct Output {
   int64_t position = 0;           // of the first of these tokens in the reply
   std::vector<int32_t> tokens{};  // the stop token included, and all of the tokens that a stop string ends in
   std::vector<float> logprobs{};  // under the policy being trained: logits / temperature over the whole vocabulary
-  std::vector<float> sampling_logprobs{};  // under the distribution sampled from; 0 for greedy
-  int64_t cached_tokens = 0;               // prompt tokens whose keys and values were found in the prefix cache
+  std::vector<float> sampling_logprobs{};        // under the distribution sampled from; 0 for greedy
+  std::vector<gyre_alternative> alternatives{};  // of each token in turn, as many as were asked for
+  int64_t cached_tokens = 0;                     // prompt tokens whose keys and values were found in the prefix cache
 };
 
 struct Sequence {
@@ -41,6 +42,7 @@ struct Sequence {
   Request request;
   std::vector<int32_t> tokens;  // the prompt, then the output
   std::vector<float> logprobs, sampling_logprobs;
+  std::vector<gyre_alternative> alternatives;
   std::string text;  // bytes of the output; kept only when there are stop strings
 
   uint64_t weights = 0;        // the policy's version that the pages were computed with

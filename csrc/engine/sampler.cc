@@ -47,6 +47,19 @@ const Candidate& draw_candidate(const std::vector<Candidate>& candidates, double
   return *last;
 }
 
+// The `count` likeliest tokens under the policy, in order of likelihood, lower ids first on ties.
+std::vector<gyre_alternative> alternatives_of(std::span<const float> logits, float inverse_temperature, int64_t count,
+                                              const RowScore& policy, double mass) {
+  const gyre_sampling only{.top_k = count};
+  std::vector<Candidate> kept = likeliest(logits, inverse_temperature, only, policy, mass);
+  std::ranges::stable_sort(kept, std::ranges::greater(), &Candidate::scaled);
+  std::vector<gyre_alternative> all;
+  all.reserve(kept.size());
+  for (const Candidate& c : kept)
+    all.push_back({c.token, logprob_of(logits.data(), c.token, inverse_temperature, policy.logsumexp)});
+  return all;
+}
+
 }  // namespace
 
 Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, int64_t position,
@@ -60,6 +73,10 @@ Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, 
     throw NotFiniteError("the logits of output token " + std::to_string(position) +
                          " are not finite: the model has diverged or its weights are damaged");
 
+  Draw draw;
+  if (sampling.alternatives > 0) {
+    draw.alternatives = alternatives_of(logits_V, inverse_temperature, sampling.alternatives, policy, running.back());
+  }
   std::vector<float> masked;
   std::span<const float> logits = logits_V;
   RowScore score = policy;
@@ -73,7 +90,6 @@ Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, 
       throw std::invalid_argument("min_tokens: every token of the vocabulary is a stop id");
   }
 
-  Draw draw;
   const double u = uniform(sampling.seed, static_cast<uint64_t>(position));
   if (greedy) {
     draw.token = static_cast<int32_t>(std::ranges::find(logits, score.max) - logits.begin());

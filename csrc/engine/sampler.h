@@ -13,8 +13,9 @@ namespace gyre {
 
 struct Draw {
   int32_t token = -1;
-  float logprob = 0;           // under the policy being trained, see Output::logprobs
-  float sampling_logprob = 0;  // under the distribution the token was drawn from
+  float logprob = 0;                             // under the policy being trained, see Output::logprobs
+  float sampling_logprob = 0;                    // under the distribution the token was drawn from
+  std::vector<gyre_alternative> alternatives{};  // the likeliest tokens with their log-probs as in logprob
 };
 
 // Draws output token `position` by the inverse of the cumulative distribution in vocabulary order. `banned` ids cannot

@@ -269,11 +269,11 @@ class Abi {
     for (int step = 0; unfinished > 0; ++step) {
       ok(gyre_engine_step(raw, &unfinished));
       if (step == 4) ok(gyre_engine_sleep(raw));
-      ok(gyre_engine_poll(raw, true, outputs, 8, tokens, logprobs, sampling, 256, &count));
+      ok(gyre_engine_poll(raw, true, outputs, 8, tokens, logprobs, sampling, nullptr, 256, &count));
       for (int64_t i = 0; i < count; ++i) told += outputs[i].num_tokens;
       if (step == 6) ok(gyre_engine_abort(raw, 3));
     }
-    ok(gyre_engine_poll(raw, false, outputs, 8, tokens, logprobs, sampling, 256, &count));
+    ok(gyre_engine_poll(raw, false, outputs, 8, tokens, logprobs, sampling, nullptr, 256, &count));
     EXPECT_EQ(count, 4);
     std::map<uint64_t, const gyre_output*> by_id;
     for (int64_t i = 0; i < count; ++i) by_id[outputs[i].id] = &outputs[i];

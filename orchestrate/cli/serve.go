@@ -12,6 +12,7 @@ import (
 
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
+	"gyre/orchestrate/serve/openai"
 )
 
 func serveCommand() *cli.Command {
@@ -93,6 +94,7 @@ func serveModel(c *cli.Context) error {
 	}
 	defer h.Close()
 	server := serve.New(h, o)
+	openai.Mount(server, nil)
 	return server.Run(c.Context, func(url string) { fmt.Fprintln(c.App.Writer, url) })
 }
 

@@ -78,8 +78,10 @@ type Request struct {
 type Piece struct {
 	Tokens   []int32
 	Logprobs []float32 // as in [torch.Output]
-	Text     string    // see the package comment; empty without a tokenizer
-	Last     bool
+	// Alternatives are those of each token, where the request asks for them.
+	Alternatives [][]torch.Alternative
+	Text         string // see the package comment; empty without a tokenizer
+	Last         bool
 }
 
 // Driver steps an engine.
@@ -155,7 +157,7 @@ func (d *Driver) Step() ([]torch.Output, error) {
 		}
 		for _, p := range partial {
 			if r := d.live[p.ID]; r != nil && r.grown != nil {
-				r.send(p.Position, p.Tokens, p.Logprobs)
+				r.send(p.Position, p.Tokens, p.Logprobs, p.Alternatives)
 			}
 		}
 	}
@@ -186,7 +188,7 @@ func (d *Driver) finish(out torch.Output) error {
 	delete(d.live, out.ID)
 	if r.grown != nil {
 		d.growing--
-		r.send(0, out.Tokens, out.Logprobs)
+		r.send(0, out.Tokens, out.Logprobs, out.Alternatives)
 		last := Piece{Last: true}
 		if r.text != nil {
 			last.Text = r.text.Finish()
@@ -197,12 +199,15 @@ func (d *Driver) finish(out torch.Output) error {
 }
 
 // send passes on what is new of a reply's tokens from position on.
-func (r *reply) send(position int, tokens []int32, logprobs []float32) {
+func (r *reply) send(position int, tokens []int32, logprobs []float32, beside [][]torch.Alternative) {
 	known := r.sent - position
 	if known < 0 || known >= len(tokens) {
 		return
 	}
 	piece := Piece{Tokens: tokens[known:], Logprobs: logprobs[known:]}
+	if beside != nil {
+		piece.Alternatives = beside[known:]
+	}
 	if r.text != nil {
 		piece.Text = r.text.Add(piece.Tokens)
 	}

@@ -40,7 +40,9 @@ func (t *Tokenizer) separate(past []string, messages []Message, tools list, addG
 	}
 	for i, m := range messages {
 		actual = append(actual, m)
-		m.Content = sentinel(nonce, len(past)+i)
+		if m.Content != "" || len(m.ToolCalls) == 0 { // templates write nothing for the empty content beside calls
+			m.Content = sentinel(nonce, len(past)+i)
+		}
 		marked = append(marked, m)
 	}
 	pattern, err := t.render(marked, tools, addGenerationPrompt, now)

@@ -21,6 +21,8 @@ type Message struct {
 	Content    string `json:"content"`
 	Name       string `json:"name,omitempty"`         // of the tool that speaks
 	ToolCallID string `json:"tool_call_id,omitempty"` // of the call that a tool answers
+	// ToolCalls are those of an assistant's message, which become part of the markup too.
+	ToolCalls []ToolCall `json:"tool_calls,omitempty"`
 }
 
 // Tool is a function that templates which know tools offer to the policy.
@@ -101,8 +103,12 @@ func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt b
 		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the "+
 			"configuration "+"(model.chat_template), or use plain text prompts", t.path)
 	}
+	values, err := t.messageValues(messages)
+	if err != nil {
+		return "", err
+	}
 	variables := map[string]any{
-		"messages":              messageValues(messages),
+		"messages":              values,
 		"add_generation_prompt": addGenerationPrompt,
 		"tools":                 nil,
 		"documents":             nil,
@@ -116,7 +122,7 @@ func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt b
 	return t.template.execute(variables, now)
 }
 
-func messageValues(messages []Message) list {
+func (t *Tokenizer) messageValues(messages []Message) (list, error) {
 	values := make(list, len(messages))
 	for i, m := range messages {
 		value := map[string]any{"role": m.Role, "content": m.Content}
@@ -126,9 +132,20 @@ func messageValues(messages []Message) list {
 		if m.ToolCallID != "" {
 			value["tool_call_id"] = m.ToolCallID
 		}
+		if len(m.ToolCalls) > 0 {
+			calls := make(list, len(m.ToolCalls))
+			for j, call := range m.ToolCalls {
+				v, err := call.values(t)
+				if err != nil {
+					return nil, fmt.Errorf("message %d: %w", i, err)
+				}
+				calls[j] = v
+			}
+			value["tool_calls"] = calls
+		}
 		values[i] = value
 	}
-	return values
+	return values, nil
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{0,64}$`)
@@ -186,13 +203,22 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 // so that they cannot be told from markup, the rendering is encoded as it is, provided that no content holds a special
 // token.
 func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int32, error) {
+	return t.EncodeChat(messages, nil, addGenerationPrompt)
+}
+
+// EncodeChat is EncodeMessages of a chat in which the policy is offered tools.
+func (t *Tokenizer) EncodeChat(messages []Message, offered []Tool, addGenerationPrompt bool) ([]int32, error) {
 	now := t.now()
-	parts, err := t.separate(nil, messages, nil, addGenerationPrompt, now)
+	tools, err := t.toolValues(offered)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := t.separate(nil, messages, tools, addGenerationPrompt, now)
 	if err == nil {
 		ids, _, err := t.EncodeSegments(segments(parts))
 		return ids, err
 	}
-	text, renderErr := t.render(messages, nil, addGenerationPrompt, now)
+	text, renderErr := t.render(messages, tools, addGenerationPrompt, now)
 	if renderErr != nil {
 		return nil, renderErr
 	}

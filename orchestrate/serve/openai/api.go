@@ -1,0 +1,96 @@
+package openai
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
+	"gyre/torch"
+)
+
+// Sessions finds the session that a request belongs to, by its key or its path; nil for none.
+type Sessions func(r *http.Request) (Session, error)
+
+// Session keeps the tokens of a conversation. Its methods are called by the goroutines of requests.
+type Session interface {
+	// Prompt gives the ids that these messages are answered on.
+	Prompt(messages []chat.Message, tools []chat.Tool) ([]int32, error)
+	// Replied is told each complete reply to a prompt that Prompt gave, and the message that the client gets of it.
+	Replied(prompt []int32, reply torch.Output, message chat.Message)
+}
+
+// API is OpenAI's.
+type API struct {
+	host     *host.Host
+	metrics  *serve.Metrics
+	sessions Sessions
+	numbers  atomic.Uint64
+}
+
+// Mount mounts the API on a server. sessions may be nil.
+func Mount(s *serve.Server, sessions Sessions) *API {
+	a := &API{host: s.Host, metrics: s.Metrics, sessions: sessions}
+	s.Handle("GET /v1/models", http.HandlerFunc(a.models))
+	s.Handle("GET /v1/models/{name...}", http.HandlerFunc(a.model))
+	s.Handle("POST /v1/chat/completions", http.HandlerFunc(a.Chat))
+	s.Handle("POST /v1/completions", http.HandlerFunc(a.Completions))
+	s.Handle("POST /v1/responses", http.HandlerFunc(a.Responses))
+	return a
+}
+
+// id names an answer.
+func (a *API) id(kind string) string {
+	return fmt.Sprintf("%s-%x-%d", kind, a.host.Model().Opened.UnixNano(), a.numbers.Add(1))
+}
+
+type model struct {
+	ID          string `json:"id"`
+	Object      string `json:"object"`
+	Created     int64  `json:"created"`
+	OwnedBy     string `json:"owned_by"`
+	MaxModelLen int    `json:"max_model_len"` // vLLM's
+}
+
+func (a *API) describe(name string) model {
+	m := a.host.Model()
+	return model{name, "model", m.Opened.Unix(), "gyre", m.MaxLength}
+}
+
+func (a *API) models(w http.ResponseWriter, _ *http.Request) {
+	list := []model{}
+	for _, name := range a.host.Names() {
+		list = append(list, a.describe(name))
+	}
+	serve.Answer(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+func (a *API) model(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if !slices.Contains(a.host.Names(), name) {
+		serve.FailAs(w, &host.UnknownModelError{Name: name, Known: a.host.Names()})
+		return
+	}
+	serve.Answer(w, http.StatusOK, a.describe(name))
+}
+
+// usage counts tokens.
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+func (u *usage) add(completion, cached int) {
+	u.Completion, u.Total = u.Completion+completion, u.Total+completion
+	u.Details.Cached = max(u.Details.Cached, cached)
+}
+
+func now() int64 { return time.Now().Unix() }

@@ -1,0 +1,173 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
+	"gyre/torch"
+)
+
+// run is a request's choices while they are sampled.
+type run struct {
+	api     *API
+	begun   time.Time
+	cancel  context.CancelFunc
+	streams []*host.Stream
+	prompts []int // tokens, by choice
+}
+
+// start queues all choices, or none.
+func (a *API) start(ctx context.Context, requests []host.Request) (*run, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &run{api: a, begun: time.Now(), cancel: cancel}
+	for _, request := range requests {
+		stream, err := a.host.Generate(ctx, request)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		r.streams, r.prompts = append(r.streams, stream), append(r.prompts, len(request.Prompt))
+	}
+	return r, nil
+}
+
+// piece is what is new of a choice.
+type piece struct {
+	choice int
+	generation.Piece
+}
+
+// pieces yields what is new of all choices until they are complete or the request's context ends. The caller then
+// calls close.
+func (r *run) pieces() iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		if len(r.streams) == 1 {
+			for p := range r.streams[0].Pieces() {
+				if !yield(piece{0, p}) {
+					return
+				}
+			}
+			return
+		}
+		merged, stop := make(chan piece), make(chan struct{})
+		var readers sync.WaitGroup
+		for i, s := range r.streams {
+			readers.Go(func() {
+				for p := range s.Pieces() {
+					select {
+					case merged <- piece{i, p}:
+					case <-stop:
+						return
+					}
+				}
+			})
+		}
+		go func() { // ends with the readers, which end with the streams or stop
+			readers.Wait()
+			close(merged)
+		}()
+		defer close(stop)
+		for p := range merged {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// wait returns a choice's output when pieces has ended.
+func (r *run) wait(choice int) (torch.Output, error) {
+	out, err := r.streams[choice].Wait()
+	if err == nil {
+		r.api.metrics.TokensIn.Add(float64(r.prompts[choice]))
+		r.api.metrics.TokensOut.Add(float64(len(out.Tokens)))
+	}
+	return out, err
+}
+
+func (r *run) first() { r.api.metrics.FirstToken.Observe(time.Since(r.begun).Seconds()) }
+
+// close aborts what is not complete.
+func (r *run) close() { r.cancel() }
+
+// texts are the choices' whole texts and outputs.
+func (r *run) texts() (texts []string, outputs []torch.Output, err error) {
+	parts := make([]strings.Builder, len(r.streams))
+	seen := false
+	for p := range r.pieces() {
+		if !seen {
+			seen = true
+			r.first()
+		}
+		parts[p.choice].WriteString(p.Text)
+	}
+	for i := range r.streams {
+		out, err := r.wait(i)
+		if err != nil {
+			return nil, nil, err
+		}
+		texts, outputs = append(texts, parts[i].String()), append(outputs, out)
+	}
+	return texts, outputs, nil
+}
+
+// events writes server-sent events. The first failure ends them.
+type events struct {
+	w       http.ResponseWriter
+	started bool
+	err     error
+}
+
+// send writes one event; kind is its name, or "".
+func (e *events) send(kind string, value any) {
+	data, err := json.Marshal(value)
+	if err != nil || e.err != nil {
+		e.err = err
+		return
+	}
+	e.text(kind, string(data))
+}
+
+func (e *events) text(kind, data string) {
+	if !e.started {
+		e.started = true
+		e.w.Header().Set("Content-Type", "text/event-stream")
+		e.w.Header().Set("Cache-Control", "no-store")
+		e.w.WriteHeader(http.StatusOK)
+	}
+	if kind != "" {
+		kind = "event: " + kind + "\n"
+	}
+	if _, e.err = e.w.Write([]byte(kind + "data: " + data + "\n\n")); e.err == nil {
+		e.err = http.NewResponseController(e.w).Flush()
+	}
+}
+
+// fail tells of an error in the middle of an answer.
+func (e *events) fail(err error) { e.send("", map[string]any{"error": serve.ErrorOf(err)}) }
+
+// finishReason is the reason as OpenAI calls it.
+func finishReason(f torch.Finish, called bool) string {
+	if called {
+		return "tool_calls"
+	}
+	return f.String()
+}
+
+// failed is why choices did not end as they should; nil if all did.
+func (r *run) failed() error {
+	for _, s := range r.streams {
+		if _, err := s.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
+)
+
+// prompts are texts or token ids: one, or a list.
+type prompts struct {
+	texts []string
+	ids   [][]int32
+}
+
+func (p *prompts) UnmarshalJSON(data []byte) error {
+	var text string
+	var ids []int32
+	switch {
+	case json.Unmarshal(data, &text) == nil:
+		p.texts = []string{text}
+	case json.Unmarshal(data, &p.texts) == nil:
+	case json.Unmarshal(data, &ids) == nil:
+		p.texts, p.ids = nil, [][]int32{ids}
+	case json.Unmarshal(data, &p.ids) == nil:
+		p.texts = nil
+	default:
+		return serve.Bad("prompt", "prompt is %.80s, expected a string, token ids, or a list of these", data)
+	}
+	return nil
+}
+
+type completionRequest struct {
+	parameters
+	Prompt    prompts `json:"prompt"`
+	MaxTokens *int    `json:"max_tokens"`
+	Logprobs  *int    `json:"logprobs"`
+}
+
+type completionChoice struct {
+	Index          int                 `json:"index"`
+	Text           string              `json:"text"`
+	Logprobs       *completionLogprobs `json:"logprobs"`
+	FinishReason   *string             `json:"finish_reason"`
+	TokenIDs       []int32             `json:"token_ids,omitempty"`
+	PromptTokenIDs []int32             `json:"prompt_token_ids,omitempty"`
+}
+
+// completionLogprobs has a column for each property of tokens.
+type completionLogprobs struct {
+	Tokens     []string             `json:"tokens"`
+	Logprobs   []float32            `json:"token_logprobs"`
+	Top        []map[string]float32 `json:"top_logprobs"`
+	TextOffset []int                `json:"text_offset"`
+}
+
+type completionAnswer struct {
+	ID      string             `json:"id"`
+	Object  string             `json:"object"`
+	Created int64              `json:"created"`
+	Model   string             `json:"model"`
+	Choices []completionChoice `json:"choices"`
+	Usage   *usage             `json:"usage,omitempty"`
+}
+
+// completionJob is a completion that is being answered.
+type completionJob struct {
+	*run
+	api      *API
+	request  completionRequest
+	prompts  [][]int32 // by choice
+	offsets  []int     // of the text that follows, by choice
+	template completionAnswer
+	count    usage
+}
+
+// Completions answers POST /v1/completions.
+func (a *API) Completions(w http.ResponseWriter, r *http.Request) {
+	job, err := a.openCompletion(r)
+	if err != nil {
+		serve.FailAs(w, err)
+		return
+	}
+	defer job.close()
+	if job.request.Stream {
+		job.stream(w)
+		return
+	}
+	texts, outputs, err := job.texts()
+	if err != nil {
+		serve.FailAs(w, err)
+		return
+	}
+	answer := job.template
+	for i, out := range outputs {
+		p := whole(out)
+		p.choice, p.Text = i, texts[i]
+		choice, reason := job.choice(p), finishReason(out.Finish, false)
+		choice.FinishReason = &reason
+		if job.request.ReturnTokenIDs {
+			choice.PromptTokenIDs = job.prompts[i]
+		}
+		job.count.add(len(out.Tokens), out.CachedTokens)
+		answer.Choices = append(answer.Choices, choice)
+	}
+	answer.Usage = &job.count
+	serve.Answer(w, http.StatusOK, answer)
+}
+
+func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
+	j := &completionJob{api: a}
+	q := &j.request
+	if err := decode(r, q); err != nil {
+		return nil, err
+	}
+	for _, text := range q.Prompt.texts {
+		ids, err := a.host.Tokenizer().Encode(text, true)
+		if err != nil {
+			return nil, serve.Bad("prompt", "%v", err)
+		}
+		q.Prompt.ids = append(q.Prompt.ids, ids)
+	}
+	if n := len(q.Prompt.ids); n == 0 || n > maxChoices {
+		return nil, serve.Bad("prompt", "there are %d prompts, expected 1 to %d", n, maxChoices)
+	}
+	limit, alternatives := 16, 0 // OpenAI's default
+	if q.MaxTokens != nil {
+		limit = *q.MaxTokens
+	}
+	if q.Logprobs != nil {
+		alternatives = *q.Logprobs
+	}
+	var all []host.Request
+	for _, ids := range q.Prompt.ids {
+		requests, err := a.requests(&q.parameters, ids, &limit, alternatives)
+		if err != nil {
+			return nil, err
+		}
+		for _, request := range requests {
+			j.prompts = append(j.prompts, request.Prompt)
+		}
+		all = append(all, requests...)
+		j.count.Prompt, j.count.Total = j.count.Prompt+len(ids), j.count.Total+len(ids)
+	}
+	j.offsets = make([]int, len(all))
+	j.template = completionAnswer{ID: a.id("cmpl"), Object: "text_completion", Created: now(), Model: q.Model,
+		Choices: []completionChoice{}}
+	var err error
+	j.run, err = a.start(r.Context(), all)
+	return j, err
+}
+
+// choice is a part of a choice, or all of it.
+func (j *completionJob) choice(p piece) completionChoice {
+	c := completionChoice{Index: p.choice, Text: p.Text}
+	if j.request.ReturnTokenIDs {
+		c.TokenIDs = p.Tokens
+	}
+	if j.request.Logprobs == nil || len(p.Tokens) == 0 {
+		return c
+	}
+	c.Logprobs = &completionLogprobs{}
+	for _, t := range j.api.logprobs(p) {
+		c.Logprobs.Tokens = append(c.Logprobs.Tokens, t.Token)
+		c.Logprobs.Logprobs = append(c.Logprobs.Logprobs, t.Logprob)
+		top := map[string]float32{}
+		for _, other := range t.Top {
+			if _, taken := top[other.Token]; !taken { // tokens that are no text look alike: the likeliest counts
+				top[other.Token] = other.Logprob
+			}
+		}
+		c.Logprobs.Top = append(c.Logprobs.Top, top)
+		c.Logprobs.TextOffset = append(c.Logprobs.TextOffset, j.offsets[p.choice])
+		j.offsets[p.choice] += strings.Count(t.Token, "") - 1 // characters, as Python counts
+	}
+	return c
+}
+
+func (j *completionJob) stream(w http.ResponseWriter) {
+	e := &events{w: w}
+	send := func(c completionChoice) {
+		part := j.template
+		part.Choices = []completionChoice{c}
+		e.send("", part)
+	}
+	told := make([]bool, len(j.streams))
+	seen := false
+	for p := range j.pieces() {
+		if !seen {
+			seen = true
+			j.first()
+		}
+		c := j.choice(p)
+		if j.request.ReturnTokenIDs && !told[p.choice] {
+			told[p.choice], c.PromptTokenIDs = true, j.prompts[p.choice]
+		}
+		if p.Last {
+			out, err := j.wait(p.choice)
+			if err != nil {
+				break
+			}
+			reason := finishReason(out.Finish, false)
+			c.FinishReason = &reason
+			j.count.add(len(out.Tokens), out.CachedTokens)
+		}
+		if c.Text != "" || c.Logprobs != nil || c.TokenIDs != nil || p.Last {
+			send(c)
+		}
+		if e.err != nil {
+			return
+		}
+	}
+	if err := j.failed(); err != nil {
+		e.fail(err)
+		return
+	}
+	if j.request.StreamOptions.IncludeUsage {
+		part := j.template
+		part.Usage = &j.count
+		e.send("", part)
+	}
+	e.text("", "[DONE]")
+}
