@@ -23,7 +23,8 @@ import (
 func commands() []*cli.Command {
 	return []*cli.Command{demoCommand(), trainCommand(), evalCommand(), analyzeCommand(), sftCommand(),
 		serveCommand(), generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(), dataCommand(), plotCommand(),
-		componentsCommand(), reportCommand(), runsCommand(), sweepCommand(), searchCommand(), modelCommand(), envCommand(),
+		componentsCommand(), reportCommand(), runsCommand(), episodesCommand(), uiCommand(),
+		sweepCommand(), searchCommand(), modelCommand(), envCommand(),
 		configCommand(), doctorCommand(), helpCommand(), versionCommand(), completionCommand()}
 }
 

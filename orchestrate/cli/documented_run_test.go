@@ -82,6 +82,7 @@ var notRun = map[string]string{
 	"mpirun ":                 "needs a launcher",
 	"srun ":                   "needs a launcher",
 	"python":                  "is another program's",
+	"gyre ui":                 "serves until it is stopped; the tests of its package open it",
 	"gyre config translate":   "needs another program's files; the tests of translate run it",
 	"bash ":                   "the tests of scripts run it",
 	"gyre search ":            "the tests of searches run it",

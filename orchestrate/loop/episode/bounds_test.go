@@ -28,7 +28,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if again, err := decode(line, 0); err != nil || len(again.Turns) != len(e.Turns) {
+		if again, err := Decode(line, 0); err != nil || len(again.Turns) != len(e.Turns) {
 			t.Errorf("%s: read back as %+v, %v", name, again, err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestBounds(t *testing.T) {
 		`logprobs has 3 entries, expected 2`:          `{"group":0,"ids":[0,2],"mask":[0,1],"rewards":[],"logprobs":[null,-1,-1]}`,
 		`turns[0] has 2 numbers`:                      `{"group":0,"ids":[0,2],"mask":[0,1],"rewards":[],"turns":[[0,1]]}`,
 	} {
-		if _, err := decode([]byte(line), 0); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Decode([]byte(line), 0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", line, err, want)
 		}
 	}

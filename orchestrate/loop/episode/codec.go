@@ -76,9 +76,9 @@ func rewardPairs(rewards []Reward) [][]float64 {
 	return pairs
 }
 
-// decode reads one line; index is that of an episode whose line does not give one. Errors name the field and what was
+// Decode reads one line; index is that of an episode whose line does not give one. Errors name the field and what was
 // expected there. Fields it does not know are ignored unless they look like a misspelling of one it knows.
-func decode(line []byte, index int) (*Episode, error) {
+func Decode(line []byte, index int) (*Episode, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {
 		return nil, fmt.Errorf("not a JSON object: %w", explain(err))

@@ -47,7 +47,7 @@ func TestComponentsAndContexts(t *testing.T) {
 	if !strings.HasSuffix(string(line), want) {
 		t.Errorf("got %s, want it to end in %s", line, want)
 	}
-	got, err := decode(line, 0)
+	got, err := Decode(line, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

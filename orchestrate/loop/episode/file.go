@@ -29,7 +29,7 @@ func Read(path string) iter.Seq2[*Episode, error] {
 				return
 			}
 			if line = bytes.TrimSpace(line); len(line) > 0 {
-				e, err := decode(line, index)
+				e, err := Decode(line, index)
 				if err != nil {
 					yield(nil, fmt.Errorf("%s:%d: %w", path, number, err))
 					return

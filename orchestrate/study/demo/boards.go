@@ -5,14 +5,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/study/episodes"
 )
 
 // shownLevels is how many held-out levels are played to find one that training has changed.
@@ -68,33 +67,13 @@ func (d *Demo) boards(ctx context.Context, before, after string) error {
 
 // strip draws frames side by side, with the actions above each, in rows of at most width columns.
 func strip(frames []rollout.Frame, width int) string {
-	blocks := make([][]string, len(frames))
-	columns, lines := 0, 0
+	boards := make([]episodes.Board, len(frames))
 	for i, f := range frames {
 		head := cmp.Or(strings.ToLower(strings.Join(f.Actions, ", ")), "(none)")
 		if i == 0 {
 			head = "start"
 		}
-		blocks[i] = append([]string{head}, strings.Split(f.Board, "\n")...)
-		lines = max(lines, len(blocks[i]))
-		for _, line := range blocks[i] {
-			columns = max(columns, utf8.RuneCountInString(line)+3)
-		}
+		boards[i] = episodes.Board{Head: head, Text: f.Board}
 	}
-	var out strings.Builder
-	for row := range slices.Chunk(blocks, max(width/columns, 1)) {
-		for k := range lines {
-			text := " "
-			for _, block := range row {
-				line := ""
-				if k < len(block) {
-					line = block[k]
-				}
-				text += fmt.Sprintf(" %-*s", columns-1, line)
-			}
-			out.WriteString(strings.TrimRight(text, " ") + "\n")
-		}
-		out.WriteString("\n")
-	}
-	return out.String()
+	return episodes.Strip(boards, width)
 }

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/internal/atomicfile"
+	"gyre/internal/table"
+	"gyre/orchestrate/study/episodes"
+	"gyre/orchestrate/study/ui"
+)
+
+// So many episodes are printed on a terminal, and put on a page, unless --limit says otherwise.
+const (
+	shownEpisodes = 4
+	pagedEpisodes = 100
+)
+
+func episodesCommand() *cli.Command {
+	return &cli.Command{
+		Name: "episodes", Usage: "show episodes: turns, thoughts, actions, rewards, boards", ArgsUsage: "RUN|FILE",
+		Flags: []cli.Flag{
+			atLeast(0, "step", 0, "of training step `N`, by default the last"),
+			text("kind", "step, validation or analysis"),
+			&cli.IntSliceFlag{Name: "group", Usage: "of group `N`; several may be given"},
+			&cli.IntSliceFlag{Name: "episode", Usage: "episode `N`; several may be given"},
+			text("tag", "of the environment `TAG`"),
+			text("stop", "that ended for `REASON`: terminated, turns, ..."),
+			&cli.Float64Flag{Name: "min-score", Usage: "with a score of `X` or more"},
+			&cli.Float64Flag{Name: "max-score", Usage: "with a score of `X` or less"},
+			atLeast(0, "min-tokens", 0, "of `N` tokens or more"),
+			atLeast(0, "max-tokens", 0, "of at most `N` tokens; 0 = any"),
+			text("text", "that say `TEXT`, whatever its case"),
+			atLeast(0, "limit", 0, fmt.Sprintf("at most `N`; by default %d, of --html %d", shownEpisodes, pagedEpisodes)),
+			text("model", "take the tokenizer from `DIR`"),
+			text("html", "write one self-contained page to `FILE`"),
+			jsonFlag(),
+		},
+		Action: showEpisodes,
+	}
+}
+
+func showEpisodes(c *cli.Context) error {
+	source, err := episodes.Open(c.Args().First(), c.String("model"))
+	if err != nil {
+		return openingError(err)
+	}
+	step := -1
+	if c.IsSet("step") {
+		step = c.Int("step")
+	}
+	file, err := source.File(c.String("kind"), step)
+	if err != nil {
+		return Usagef("%w", err)
+	}
+	f := episodes.Filter{Tag: c.String("tag"), Stop: c.String("stop"), Text: c.String("text"), Shortest: c.Int("min-tokens"),
+		Longest: c.Int("max-tokens"), Groups: c.IntSlice("group"), Episodes: c.IntSlice("episode")}
+	for flag, to := range map[string]**float64{"min-score": &f.Low, "max-score": &f.High} {
+		if v := c.Float64(flag); c.IsSet(flag) {
+			*to = &v
+		}
+	}
+	if err := f.Check(); err != nil {
+		return Usagef("--%w", err)
+	}
+	found, err := source.Select(c.Context, file, f)
+	if err != nil {
+		return err
+	}
+	limit, left := c.Int("limit"), 0
+	switch {
+	case limit > 0 || c.Bool("json"):
+	case c.IsSet("html"):
+		limit = pagedEpisodes
+	default:
+		limit = shownEpisodes
+	}
+	if limit > 0 && len(found) > limit {
+		found, left = found[:limit], len(found)-limit
+	}
+	if len(found) == 0 {
+		say(c, "note:", fmt.Sprintf("no episode of %s fits", file.Path))
+		return nil
+	}
+	if left > 0 {
+		defer say(c, "note:", fmt.Sprintf("%d more fit; --limit %d shows them", left, left+limit))
+	}
+	if c.IsSet("html") {
+		return writeEpisodes(c, source, found)
+	}
+	encoder := json.NewEncoder(c.App.Writer)
+	encoder.SetEscapeHTML(false)
+	for i, entry := range found {
+		v, err := source.View(c.Context, entry)
+		if err != nil {
+			return err
+		}
+		text := v.Text(table.Width(c.App.Writer))
+		switch {
+		case c.Bool("json"):
+			err = encoder.Encode(v)
+		case i > 0:
+			_, err = fmt.Fprint(c.App.Writer, "\n"+text)
+		default:
+			_, err = fmt.Fprint(c.App.Writer, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeEpisodes writes the page of --html.
+func writeEpisodes(c *cli.Context, source *episodes.Source, found []episodes.Entry) error {
+	var views []*episodes.View
+	for _, entry := range found {
+		v, err := source.View(c.Context, entry)
+		if err != nil {
+			return err
+		}
+		views = append(views, v)
+	}
+	path := c.String("html")
+	title := fmt.Sprintf("%s, %s %d: %d episodes", filepath.Base(filepath.Clean(source.Path)), views[0].Kind, views[0].Step, len(views))
+	if err := atomicfile.Write(path, func(w io.Writer) error { return ui.WriteFile(w, title, views) }); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.App.Writer, path)
+	return err
+}
