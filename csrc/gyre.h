@@ -27,11 +27,13 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 10
+#define GYRE_ABI_VERSION 11
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
 #define GYRE_DEVICE_SIZE 16
+#define GYRE_MAX_LAYERS 512  // that may differ from each other
+#define GYRE_MAX_PAIRS 128   // of components of a head whose rotations are scaled one by one
 
 typedef enum {
   GYRE_OK = 0,
@@ -98,8 +100,15 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
 
 // ---- model -----------------------------------------------------------------------------------------------------
 
-typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;
+typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;  // Go has more: nothing here reads it
 typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
+typedef enum { GYRE_SILU = 0, GYRE_GELU_TANH = 1 } gyre_activation;
+// What a layer's attention is like. Bits.
+typedef enum {
+  GYRE_LAYER_WINDOW = 1,  // sees the last `window` positions, its own among them
+  GYRE_LAYER_NOPE = 2,    // without rotary embedding
+  GYRE_LAYER_LOCAL = 4    // its rotations are those of local_rope
+} gyre_layer;
 typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
 
 // Type of a model's arithmetic; parameters and gradients are f32 in any case. AUTO: bfloat16 on a GPU, float32
@@ -131,6 +140,35 @@ typedef struct gyre_lora {
 #endif
 } gyre_lora;
 
+// A rotary embedding by numbers: theta's frequencies divided by divisors, cosines and sines times magnitude. 0 is 1.
+typedef struct gyre_rope {
+  double theta, magnitude, divisors[GYRE_MAX_PAIRS];
+#ifdef __cplusplus
+  bool operator==(const gyre_rope&) const = default;
+#endif
+} gyre_rope;
+
+// What a decoder is made of beyond its sizes; zeros are a Llama's. A family is a row of such values.
+typedef struct gyre_shape {
+  // Norms: none before attention and MLP; others on what these add to the residual stream; weights that are a scale
+  // less 1; of queries and keys over all heads together.
+  bool no_input_norms, output_norms, unit_norms, wide_qk_norm;
+  bool rope_interleaved;  // a pair is two neighbours, not one of each half
+  int32_t activation;     // gyre_activation, of the gate
+  int32_t rotary_dims;    // leading components of a head that rotate; 0: all
+  double query_scale;     // of scores; 0: 1 / sqrt(head_dim)
+  double score_cap;       // scores become cap · tanh(score / cap); 0: they do not
+  double logit_cap;       // and logits
+  double logit_scale;     // factors of logits, embeddings and what is added to the residual stream; 0: 1
+  double embedding_scale, residual_scale;
+  int64_t window;
+  uint8_t layers[GYRE_MAX_LAYERS];  // gyre_layer of each
+  gyre_rope rope, local_rope;       // rope: besides rope_scaling; its theta is rope_theta
+#ifdef __cplusplus
+  bool operator==(const gyre_shape&) const = default;
+#endif
+} gyre_shape;
+
 typedef struct gyre_model_config {
   int32_t family, head;
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions;
@@ -139,6 +177,7 @@ typedef struct gyre_model_config {
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   int64_t rope_original_max_positions;
   bool qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
+  gyre_shape shape;
   gyre_lora lora;  // of gyre_model_adapt: the parameters are the adapter's
   // What computes. "" or "cpu": Gyre's kernels. "cuda", "cuda:1": tensor operations on that GPU. "aten": the same
   // operations on the CPU, to check them, and the kernels against them.

@@ -19,6 +19,8 @@ func as[C, G any](v *G) *C { return (*C)(unsafe.Pointer(v)) }
 // and offsets.
 var mirrors = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[ModelConfig]():  reflect.TypeFor[C.gyre_model_config](),
+	reflect.TypeFor[Shape]():        reflect.TypeFor[C.gyre_shape](),
+	reflect.TypeFor[Rope]():         reflect.TypeFor[C.gyre_rope](),
 	reflect.TypeFor[LoRA]():         reflect.TypeFor[C.gyre_lora](),
 	reflect.TypeFor[Loss]():         reflect.TypeFor[C.gyre_task_loss](),
 	reflect.TypeFor[PolicyLoss]():   reflect.TypeFor[C.gyre_policy_loss](),

@@ -16,6 +16,8 @@ type Placement struct {
 	Compute Compute
 	Frozen  bool // for sampling and scoring alone: only what these read stays in memory ([Model.Freeze])
 	Int8    bool // of a frozen model on the CPU: the blocks' matrices are held as codes of int8
+	// Tokens of the longest sequence of a run, which rotary scalings that depend on it are settled by; 0: short ones.
+	Longest int64
 }
 
 // Compute is the type of a model's arithmetic. Parameters, gradients and optimizer state are float32 in any case.

@@ -38,14 +38,25 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", int(d))
 }
 
-// Family is the architecture of a decoder.
+// Family names the architecture of a decoder.
 type Family int32
 
-// The supported decoder families (Hugging Face's LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM).
+// The families that Gyre reads. What they compute is in ModelConfig: nothing but reading and writing a checkpoint
+// depends on the name.
 const (
-	Llama Family = C.GYRE_LLAMA
-	Qwen2 Family = C.GYRE_QWEN2
-	Qwen3 Family = C.GYRE_QWEN3
+	Llama Family = iota
+	Qwen2
+	Qwen3
+	Mistral
+	Ministral
+	SmolLM3
+	Granite
+	Olmo2
+	Olmo3
+	Phi3
+	Glm4
+	Gemma2
+	Gemma3
 )
 
 // RopeScaling is the rule that stretches the rotary embedding's wavelengths.
@@ -79,7 +90,9 @@ func (n names) of(kind string, i int) string {
 }
 
 var (
-	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3"}
+	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3", Mistral: "mistral", Ministral: "ministral",
+		SmolLM3: "smollm3", Granite: "granite", Olmo2: "olmo2", Olmo3: "olmo3", Phi3: "phi3", Glm4: "glm4",
+		Gemma2: "gemma2", Gemma3: "gemma3_text"}
 	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
 	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
 		FinishNotFinite: "not_finite"}
@@ -87,6 +100,9 @@ var (
 
 // String is the family's model_type in config.json: "llama".
 func (f Family) String() string { return familyNames.of("Family", int(f)) }
+
+// FamilyNames lists the names, in order.
+func FamilyNames() []string { return slices.Clone(familyNames) }
 
 // ParseFamily is the inverse of [Family.String]; ok is false for another name.
 func ParseFamily(name string) (f Family, ok bool) {
@@ -119,9 +135,58 @@ type ModelConfig struct {
 
 	QKVBias, OutBias, MLPBias, QKNorm, TieEmbeddings bool
 
+	Shape Shape // what a Llama does not have
+
 	LoRA LoRA // of an adapter: see NewAdapter
 
 	Placement
+}
+
+// Activation is the function of a gated MLP's gate.
+type Activation int32
+
+// SiLU makes a SwiGLU, GELUTanh a GeGLU (Shazeer 2020).
+const (
+	SiLU     Activation = C.GYRE_SILU
+	GELUTanh Activation = C.GYRE_GELU_TANH
+)
+
+// LayerKind says what a layer's attention is like.
+type LayerKind uint8
+
+// The bits of a LayerKind: it sees the last Shape.Window positions; its heads do not rotate; they rotate by
+// Shape.LocalRope.
+const (
+	WindowLayer LayerKind = C.GYRE_LAYER_WINDOW
+	NoPELayer   LayerKind = C.GYRE_LAYER_NOPE
+	LocalLayer  LayerKind = C.GYRE_LAYER_LOCAL
+)
+
+// MaxLayers bounds the layers that may differ from each other, MaxPairs the rotations that may be scaled one by one.
+const (
+	MaxLayers = C.GYRE_MAX_LAYERS
+	MaxPairs  = C.GYRE_MAX_PAIRS
+)
+
+// Rope is a rotary embedding by numbers: Theta's frequencies divided by Divisors, cosines and sines times Magnitude.
+// Zeros stand for 1.
+type Rope struct {
+	Theta, Magnitude float64
+	Divisors         [MaxPairs]float64
+}
+
+// Shape is what a decoder is made of beyond its sizes; zeros are a Llama's. See gyre_shape.
+type Shape struct {
+	NoInputNorms, OutputNorms, UnitNorms, WideQKNorm bool
+	RopeInterleaved                                  bool
+
+	Activation                                Activation
+	RotaryDims                                int32
+	QueryScale, ScoreCap, LogitCap            float64
+	LogitScale, EmbeddingScale, ResidualScale float64
+	Window                                    int64
+	Layers                                    [MaxLayers]LayerKind
+	Rope, LocalRope                           Rope
 }
 
 func (c ModelConfig) c() *C.gyre_model_config {

@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,6 +47,21 @@ class TensorParallel {
   const Slice& mine() const { return slicing_[part()]; }
 
   at::Tensor query(const at::Tensor& mine) const { return peers_->join(mine, query_); }
+  // Of all key/value heads, also where several processes have the same one.
+  at::Tensor keys(const at::Tensor& mine, int64_t head_dim) const {
+    const at::Tensor all = peers_->join(mine, slicing_.widths(&Slice::kv_heads, head_dim));
+    std::vector<int64_t> columns;
+    for (int64_t seen = 0, at = 0, p = 0; p < peers_->parts(); ++p) {
+      const Range own = slicing_[static_cast<int>(p)].kv_heads;
+      for (int64_t c = std::max(seen - own.first, int64_t{0}) * head_dim; c < own.count * head_dim; ++c) {
+        columns.push_back(at + c);
+      }
+      seen = std::max(seen, own.first + own.count), at += own.count * head_dim;
+    }
+    const auto count = static_cast<int64_t>(columns.size());
+    if (count == all.size(1)) return all;
+    return all.index_select(1, at::from_blob(columns.data(), {count}, at::kLong).to(all.device()));
+  }
   at::Tensor hidden(const at::Tensor& mine) const { return peers_->join(mine, hidden_); }
   at::Tensor intermediate(const at::Tensor& mine) const { return peers_->join(mine, intermediate_); }
   // Defined on the first process only.

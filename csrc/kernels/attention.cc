@@ -75,10 +75,17 @@ void attend_pages(const AttentionShape& shape, std::span<const PagedRows> sequen
         queries.o[i] = o + (rows.row + row) * ld_o + head * d;
         queries.logsumexp[i] = logsumexp ? logsumexp + (rows.row + row) * shape.heads + head : nullptr;
         queries.limit[i] = rows.position + row + 1;
+        queries.start[i] = shape.first_seen(rows.position + row);
       }
+      // Pages before a window take no part: they would add zeros.
+      const int64_t skipped = queries.start[0] / kPageTokens;
+      for (int64_t i = 0; i < queries.count; ++i) {
+        queries.limit[i] -= skipped * kPageTokens, queries.start[i] -= skipped * kPageTokens;
+      }
+      queries.scale = shape.score_scale(), queries.cap = shape.cap;
       const auto head_pages = [&](const void* numbers) {
         return HeadPages<T>{static_cast<const T*>(numbers) + kv_head * head_numbers, shape.kv_heads * head_numbers,
-                            rows.pages};
+                            rows.pages + skipped};
       };
       attend_tile<T>(queries, d, head_pages(pages.keys), head_pages(pages.values));
     }

@@ -1,6 +1,6 @@
 // Causal grouped-query attention over paged keys and values. One kernel for prefill, decode and training: for every
-// (row, head) the scores of keys 0 .. position, then max, exponentials and their sum, then the weighted sum of values,
-// each in key order, whatever other rows are in the call.
+// (row, head) the scores of keys 0 .. position, or of those in a window, then max, exponentials and their sum, then the
+// weighted sum of values, each in key order, whatever other rows are in the call.
 //
 // Layouts of one layer's pages (kPageTokens = 16 positions each), with kPageMargin readable numbers after the last page
 // (vector loads run over a row's end):
@@ -11,6 +11,7 @@
 // each the sum of two bf16 numbers (attention_blocked.cc): all sums are f32.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,6 +33,13 @@ struct PageMemory {
 
 struct AttentionShape {
   int64_t heads, kv_heads, head_dim;
+  int64_t window = 0;  // positions that a row sees, its own among them; 0: all before it
+  float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
+  float cap = 0;       // scores become cap · tanh(score / cap) (Gemma 2); 0: they do not
+
+  float score_scale() const { return scale > 0 ? scale : 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+  // The first position that a row at `position` sees.
+  int64_t first_seen(int64_t position) const { return window > 0 && position >= window ? position + 1 - window : 0; }
 };
 
 // Rows row .. row+count-1 are positions position .. position+count-1 of one sequence whose page table is `pages`.

@@ -61,7 +61,8 @@ struct Keys {
 struct Block {
   std::vector<float> q, d_o, dq, p, ds;
   std::vector<float> logsumexp, delta;  // delta = <d_o, o>
-  std::vector<int64_t> limit;           // keys up to here are seen
+  std::vector<int64_t> limit;           // rows of keys up to here are seen
+  std::vector<int64_t> start;           // positions of keys from here on
 };
 
 void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) {
@@ -85,7 +86,8 @@ void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) 
   }
 }
 
-void load_queries(const Problem& p, int64_t row, int64_t count, int64_t kv_head, Block& b) {
+// `position`: of the first row.
+void load_queries(const Problem& p, int64_t row, int64_t position, int64_t count, int64_t kv_head, Block& b) {
   const int64_t d = p.shape.head_dim, w = p.width;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t r = row + i / p.group, head = kv_head * p.group + i % p.group;
@@ -99,37 +101,52 @@ void load_queries(const Problem& p, int64_t row, int64_t count, int64_t kv_head,
     b.delta[at] = delta;
     b.logsumexp[at] = p.a.logsumexp[r * p.shape.heads + head];
     b.limit[at] = r + 1;
+    b.start[at] = p.shape.first_seen(position + i / p.group);
   }
   std::fill(b.dq.begin(), b.dq.end(), 0.0f);
 }
 
 // From scores in `p` and d_o · v in `ds`: probabilities and the gradient of the scores, zero for keys that a query does
-// not see and past the block's last key.
-void probabilities(Block& b, int64_t count, int64_t first_key, int64_t keys, float scale) {
+// not see and past the block's last key. `position`: of the first key. Apart with and without a cap: what the two had
+// in common would be rounded, where it is now part of a fused multiply-add.
+template <bool kCapped>
+void probabilities(const AttentionShape& shape, Block& b, int64_t count, int64_t first_key, int64_t position,
+                   int64_t keys) {
+  const float scale = shape.score_scale();
+  [[maybe_unused]] const float cap = shape.cap;
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
+    const auto hidden_keys = static_cast<int32_t>(std::clamp<int64_t>(b.start[at] - position, 0, keys));
     const auto seen_keys = static_cast<int32_t>(std::clamp<int64_t>(b.limit[at] - first_key, 0, keys));
     for (int64_t j = 0; j < keys; j += kLanes) {
       float* p = &b.p[static_cast<size_t>(i * kKeyBlock + j)];
       float* ds = &b.ds[static_cast<size_t>(i * kKeyBlock + j)];
-      const vi seen = lane_index() + static_cast<int32_t>(j) < seen_keys;
-      const vf value = seen ? exponential(load(p) * scale - b.logsumexp[at]) : vf{};
-      store(p, value);
-      store(ds, seen ? value * (load(ds) - b.delta[at]) * scale : vf{});
+      const vi key = lane_index() + static_cast<int32_t>(j), seen = (key < seen_keys) & (key >= hidden_keys);
+      if constexpr (kCapped) {
+        const vf bend = hyperbolic_tangent(load(p) * scale / cap);
+        const vf value = seen ? exponential(cap * bend - b.logsumexp[at]) : vf{};
+        store(p, value);
+        store(ds, seen ? value * (load(ds) - b.delta[at]) * (1.0f - bend * bend) * scale : vf{});
+      } else {
+        const vf value = seen ? exponential(load(p) * scale - b.logsumexp[at]) : vf{};
+        store(p, value);
+        store(ds, seen ? value * (load(ds) - b.delta[at]) * scale : vf{});
+      }
     }
   }
 }
 
-// The block's queries against `count` keys from row `first`: adds to dq, d_keys and d_values.
-void backward_block(const Problem& p, const Keys& keys, Block& b, int64_t queries, int64_t first, int64_t count,
-                    float* d_keys, float* d_values) {
+// The block's queries against `count` keys from row `first`, at `position`: adds to dq, d_keys and d_values.
+void backward_block(const Problem& p, const Keys& keys, Block& b, int64_t queries, int64_t first, int64_t position,
+                    int64_t count, float* d_keys, float* d_values) {
   const int64_t d = p.shape.head_dim, w = p.width, vectors = w / kLanes, at = first - keys.first;
   const int64_t key_vectors = ceil_div(count, kLanes);
   multiply_tile(queries, key_vectors, {b.q.data(), w, 1}, &keys.keys_t[static_cast<size_t>(at)], keys.ld, d, nullptr, 0,
                 b.p.data(), kKeyBlock);
   multiply_tile(queries, key_vectors, {b.d_o.data(), w, 1}, &keys.values_t[static_cast<size_t>(at)], keys.ld, d,
                 nullptr, 0, b.ds.data(), kKeyBlock);
-  probabilities(b, queries, first, count, 1.0f / std::sqrt(static_cast<float>(d)));
+  const auto make = p.shape.cap > 0 ? probabilities<true> : probabilities<false>;
+  make(p.shape, b, queries, first, position, count);
   d_keys += at * w;
   d_values += at * w;
   multiply_tile(count, vectors, {b.p.data(), 1, kKeyBlock}, b.d_o.data(), w, queries, d_values, w, d_values, w);
@@ -152,6 +169,7 @@ void backward_part(const Problem& p, const Part& part, int64_t kv_head, float* d
   b.logsumexp.resize(static_cast<size_t>(most));
   b.delta.resize(static_cast<size_t>(most));
   b.limit.resize(static_cast<size_t>(most));
+  b.start.resize(static_cast<size_t>(most));
 
   const int64_t part_end = part.row + part.count;
   size_t segment = part.first_segment;
@@ -159,7 +177,7 @@ void backward_part(const Problem& p, const Part& part, int64_t kv_head, float* d
     while (p.a.segments[segment].row + p.a.segments[segment].count <= row) ++segment;
     const Segment& own = p.a.segments[segment];
     rows = std::min({block_rows, own.row + own.count - row, part_end - row});
-    load_queries(p, row, rows * p.group, kv_head, b);
+    load_queries(p, row, own.position + row - own.row, rows * p.group, kv_head, b);
     path.clear();
     for (auto s = static_cast<int32_t>(segment); s >= 0; s = p.a.segments[static_cast<size_t>(s)].parent) {
       path.push_back(static_cast<size_t>(s));
@@ -168,7 +186,9 @@ void backward_part(const Problem& p, const Part& part, int64_t kv_head, float* d
       const Segment& seen = p.a.segments[*s];
       const int64_t end = std::min(seen.row + seen.count, row + rows);
       for (int64_t key = seen.row; key < end; key += kKeyBlock) {
-        backward_block(p, keys, b, rows * p.group, key, std::min(kKeyBlock, end - key), d_keys, d_values);
+        const int64_t count = std::min(kKeyBlock, end - key), position = seen.position + key - seen.row;
+        if (position + count <= b.start[0]) continue;  // before all windows
+        backward_block(p, keys, b, rows * p.group, key, position, count, d_keys, d_values);
       }
     }
     for (int64_t i = 0; i < rows * p.group; ++i) {

@@ -208,10 +208,9 @@ void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPa
       p{take(n * p_words), take(n * p_words), p_words};
   float* last = take(kPageWords * depth + kPageMargin);
 
-  const float scale = 1.0f / std::sqrt(static_cast<float>(depth));
   std::fill(q + depth, q + padded, 0.0f);
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < depth; ++j) q[j] = queries.q[i][j] * scale;
+    for (int64_t j = 0; j < depth; ++j) q[j] = queries.q[i][j] * queries.scale;
     for (int64_t j = 0; j < padded; j += 2 * kLanes) {
       split(load(q + j), load(q + j + kLanes), queries_halves.upper + i * words + j / 2,
             queries_halves.lower + i * words + j / 2);
@@ -221,6 +220,7 @@ void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPa
 
   float max[kMostQueries], total[kMostQueries];
   for (int64_t i = 0; i < n; ++i) {
+    shape_scores(queries, i, scores + i * ld);
     max[i] = largest_score(scores + i * ld, queries.limit[i]);
     total[i] =
         split_exponentials(scores + i * ld, queries.limit[i], ld, max[i], p.upper + i * p_words, p.lower + i * p_words);

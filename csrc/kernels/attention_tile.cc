@@ -196,13 +196,13 @@ void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& ke
   float* sums = scores + n * ld;
   float* q = sums + n * padded;
 
-  const float scale = 1.0f / std::sqrt(static_cast<float>(depth));
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < depth; ++j) q[i * padded + j] = queries.q[i][j] * scale;
+    for (int64_t j = 0; j < depth; ++j) q[i * padded + j] = queries.q[i][j] * queries.scale;
   }
   score_keys(n, q, padded, depth, keys, num_pages, scores, ld);
   float max[kTileRows], total[kTileRows];
   for (int64_t i = 0; i < n; ++i) {
+    shape_scores(queries, i, scores + i * ld);
     max[i] = largest_score(scores + i * ld, queries.limit[i]);
     total[i] = exponentiate(scores + i * ld, queries.limit[i], max[i]);
   }

@@ -36,6 +36,8 @@ struct QueryTile {
   float* o[kMostQueries];
   float* logsumexp[kMostQueries];  // or null
   int64_t limit[kMostQueries];     // ascending
+  int64_t start[kMostQueries];     // the first key that each sees, ascending
+  float scale, cap;                // AttentionShape
   int64_t pages() const { return (limit[count - 1] + kPageTokens - 1) / kPageTokens; }
 };
 
@@ -51,6 +53,16 @@ void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPa
 template <>
 inline constexpr int64_t kQueriesAtOnce<uint16_t> = kMostQueries;
 #endif
+
+// What becomes of a query's scores before they are compared.
+inline void shape_scores(const QueryTile& queries, int64_t query, float* scores) {
+  if (queries.cap > 0) {
+    for (int64_t j = 0; j < queries.limit[query]; j += kLanes) {
+      store(scores + j, queries.cap * hyperbolic_tangent(load(scores + j) / queries.cap));
+    }
+  }
+  for (int64_t j = 0; j < queries.start[query]; ++j) scores[j] = -std::numeric_limits<float>::infinity();
+}
 
 // The largest of the first n scores. What is after them in their last vector becomes -infinity: scores of keys that
 // must not be seen.

@@ -1,9 +1,10 @@
 // What happens to query and key heads between the projection and attention: RMSNorm over the head (Qwen3), then rotary
 // position embedding (Su et al. 2021) in Hugging Face's layout, where component i is rotated with component i +
-// head_dim / 2.
+// head_dim / 2, or in pairs of neighbours.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "gyre.h"
@@ -11,15 +12,19 @@
 
 namespace gyre {
 
-// Angles of a model: inverse frequencies of head_dim / 2 component pairs, plain, linearly interpolated (Chen et al.
-// 2023) or scaled by wavelength as Llama 3.1 does. Rounded to f32 where transformers rounds, so that checkpoints see
-// the angles they know.
+// Angles of a model: inverse frequencies of the component pairs that rotate, plain, linearly interpolated (Chen et al.
+// 2023), scaled by wavelength as Llama 3.1 does, or divided by given numbers. Rounded to f32 where transformers rounds,
+// so that checkpoints see the angles they know.
 std::vector<float> inverse_frequencies(const gyre_model_config& config);
+// Those of config.shape.local_rope.
+std::vector<float> local_frequencies(const gyre_model_config& config);
 
 // cos and sin of position * inverse frequency, grown on demand.
 class RopeTable {
  public:
-  explicit RopeTable(std::vector<float> inverse_frequencies) : frequencies_(std::move(inverse_frequencies)) {}
+  // magnitude: of cosines and sines; 0: 1.
+  explicit RopeTable(std::vector<float> inverse_frequencies, double magnitude = 1)
+      : frequencies_(std::move(inverse_frequencies)), magnitude_(magnitude == 0 ? 1 : magnitude) {}
   // Makes positions 0 .. count-1 available. Not thread-safe.
   void reserve(int64_t count);
   int64_t half() const { return static_cast<int64_t>(frequencies_.size()); }
@@ -28,7 +33,21 @@ class RopeTable {
 
  private:
   std::vector<float> frequencies_, cosines_, sines_;
+  double magnitude_;
   int64_t count_ = 0;
+};
+
+// The tables of a model's layers.
+class Ropes {
+ public:
+  explicit Ropes(const gyre_model_config& config);
+  void reserve(int64_t count);
+  // Null where a layer's heads do not rotate. `kind`: gyre_layer bits.
+  const RopeTable* of(int kind) const;
+
+ private:
+  RopeTable main_;
+  std::optional<RopeTable> local_;
 };
 
 // The q and k heads at the start of each projected row: `heads` query heads, then `kv_heads` key heads, head_dim each.
@@ -37,15 +56,17 @@ struct HeadLayout {
   const float* q_norm;  // [head_dim] or null: no norm
   const float* k_norm;
   float eps;
+  bool wide = false;         // the norms are over all heads together, [heads * head_dim] and [kv_heads * head_dim]
+  bool interleaved = false;  // a pair is two neighbours
 };
 
 // out[row] = rope(norm(in[row])) at positions[row], for the (heads + kv_heads) * head_dim leading components of every
-// row.
-GYRE_KERNEL(void, rotate_heads, const HeadLayout& layout, const RopeTable& table, const int32_t* positions,
+// row. Of each head as many components rotate as the table has; none for null.
+GYRE_KERNEL(void, rotate_heads, const HeadLayout& layout, const RopeTable* table, const int32_t* positions,
             int64_t rows, const float* in, int64_t ld_in, float* out, int64_t ld_out);
 
-// In place: d_heads holds d(out) and becomes d(in). Adds to dq_norm and dk_norm [head_dim] unless they are null.
-GYRE_KERNEL(void, rotate_heads_backward, const HeadLayout& layout, const RopeTable& table, const int32_t* positions,
+// In place: d_heads holds d(out) and becomes d(in). Adds to dq_norm and dk_norm unless they are null.
+GYRE_KERNEL(void, rotate_heads_backward, const HeadLayout& layout, const RopeTable* table, const int32_t* positions,
             int64_t rows, const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm, float* dk_norm);
 
 }  // namespace gyre

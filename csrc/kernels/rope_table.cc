@@ -5,12 +5,25 @@
 #include "kernels/rope.h"
 
 namespace gyre {
+namespace {
+
+int64_t rotary_dims(const gyre_model_config& c) { return c.shape.rotary_dims > 0 ? c.shape.rotary_dims : c.head_dim; }
+
+double plain_frequency(const gyre_model_config& c, double theta, size_t pair) {
+  const double exponent = static_cast<double>(2 * pair) / static_cast<double>(rotary_dims(c));
+  return static_cast<float>(1.0 / static_cast<float>(std::pow(theta, exponent)));
+}
+
+double divisor(const gyre_rope& rope, size_t pair) {
+  return pair < GYRE_MAX_PAIRS && rope.divisors[pair] != 0 ? rope.divisors[pair] : 1;
+}
+
+}  // namespace
 
 std::vector<float> inverse_frequencies(const gyre_model_config& c) {
-  std::vector<float> frequencies(static_cast<size_t>(c.head_dim / 2));
+  std::vector<float> frequencies(static_cast<size_t>(rotary_dims(c) / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = static_cast<double>(2 * i) / static_cast<double>(c.head_dim);
-    double f = static_cast<float>(1.0 / static_cast<float>(std::pow(c.rope_theta, exponent)));
+    double f = plain_frequency(c, c.rope_theta, i) / divisor(c.shape.rope, i);
     if (c.rope_scaling == GYRE_ROPE_LINEAR) {
       f /= c.rope_factor;
     } else if (c.rope_scaling == GYRE_ROPE_LLAMA3) {
@@ -29,6 +42,29 @@ std::vector<float> inverse_frequencies(const gyre_model_config& c) {
   return frequencies;
 }
 
+std::vector<float> local_frequencies(const gyre_model_config& c) {
+  std::vector<float> frequencies(static_cast<size_t>(rotary_dims(c) / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const gyre_rope& rope = c.shape.local_rope;
+    frequencies[i] = static_cast<float>(plain_frequency(c, rope.theta, i) / divisor(rope, i));
+  }
+  return frequencies;
+}
+
+Ropes::Ropes(const gyre_model_config& c) : main_(inverse_frequencies(c), c.shape.rope.magnitude) {
+  if (c.shape.local_rope.theta > 0) local_.emplace(local_frequencies(c), c.shape.local_rope.magnitude);
+}
+
+void Ropes::reserve(int64_t count) {
+  main_.reserve(count);
+  if (local_) local_->reserve(count);
+}
+
+const RopeTable* Ropes::of(int kind) const {
+  if ((kind & GYRE_LAYER_NOPE) != 0) return nullptr;
+  return (kind & GYRE_LAYER_LOCAL) != 0 && local_ ? &*local_ : &main_;
+}
+
 void RopeTable::reserve(int64_t count) {
   if (count <= count_) return;
   const int64_t grown = std::max<int64_t>({count, 2 * count_, 256});
@@ -37,8 +73,8 @@ void RopeTable::reserve(int64_t count) {
   for (int64_t position = count_; position < grown; ++position) {
     for (int64_t i = 0; i < half(); ++i) {
       const double angle = static_cast<float>(position) * frequencies_[static_cast<size_t>(i)];
-      cosines_[static_cast<size_t>(position * half() + i)] = static_cast<float>(std::cos(angle));
-      sines_[static_cast<size_t>(position * half() + i)] = static_cast<float>(std::sin(angle));
+      cosines_[static_cast<size_t>(position * half() + i)] = static_cast<float>(std::cos(angle) * magnitude_);
+      sines_[static_cast<size_t>(position * half() + i)] = static_cast<float>(std::sin(angle) * magnitude_);
     }
   }
   count_ = grown;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "gyre.h"
 #include "kernels/bf16.h"
 #include "kernels/buffer.h"
 #include "kernels/gemm.h"
@@ -21,16 +22,45 @@ int64_t norm_grain(int64_t width) { return std::max<int64_t>(1, kGrainFloats / w
 constexpr int64_t kStrip = 64;  // columns per task where every task walks all rows
 constexpr int64_t kBlock = 4096;
 
-int64_t swiglu_grain(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
+int64_t glu_grain(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
 
 vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
 
-void swiglu_row(const float* gate, int64_t width, float* act) {
+// x · sigmoid(gate_of(x)) is the activation: SiLU, or GELU by tanh (Hendrycks & Gimpel 2016), whose tanh is a sigmoid.
+template <int kActivation>
+vf gate_of(vf x) {
+  if constexpr (kActivation == GYRE_SILU) return x;
+  return x * (1.5957691216f + 0.0713548163f * (x * x));
+}
+// Its derivative.
+template <int kActivation>
+vf gate_slope(vf x) {
+  if constexpr (kActivation == GYRE_SILU) return splat(1.0f);
+  return 1.5957691216f + 0.2140644488f * (x * x);
+}
+
+template <int kActivation>
+void glu_row(const float* gate, int64_t width, float* act) {
   const float* up = gate + width;
   for (int64_t j = 0; j < width; j += kLanes) {
     const int64_t n = width - j;
     const vf g = load_first(gate + j, n);
-    store_first(act + j, g * sigmoid(g) * load_first(up + j, n), n);
+    store_first(act + j, g * sigmoid(gate_of<kActivation>(g)) * load_first(up + j, n), n);
+  }
+}
+
+template <int kActivation>
+void glu_row_backward(const float* gate, const float* dy, int64_t width, float* d_gate) {
+  const float* up = gate + width;
+  float* d_up = d_gate + width;
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const int64_t n = width - j;
+    const vf g = load_first(gate + j, n), s = sigmoid(gate_of<kActivation>(g)), d = load_first(dy + j, n);
+    const vf act = g * s;
+    store_first(d_up + j, d * act, n);
+    vf bend = act * (1.0f - s);
+    if constexpr (kActivation != GYRE_SILU) bend *= gate_slope<kActivation>(g);
+    store_first(d_gate + j, d * load_first(up + j, n) * (s + bend), n);
   }
 }
 
@@ -121,31 +151,23 @@ void rms_norm_backward(const float* x, const float* rstd, const float* weight, c
   }
 }
 
-void swiglu(const float* gate_up, int64_t rows, int64_t width, float* act) {
-  parallel_for(rows, swiglu_grain(width),
-               [&](int64_t r) { swiglu_row(gate_up + r * 2 * width, width, act + r * width); });
+void glu(int activation, const float* gate_up, int64_t rows, int64_t width, float* act) {
+  const auto row = activation == GYRE_SILU ? glu_row<GYRE_SILU> : glu_row<GYRE_GELU_TANH>;
+  parallel_for(rows, glu_grain(width), [&](int64_t r) { row(gate_up + r * 2 * width, width, act + r * width); });
 }
 
-void swiglu_operands(const float* gate_up, int64_t rows, int64_t width, Precision precision, float* operands) {
-  for_operands(rows, width, swiglu_grain(width), precision, operands,
-               [&](int64_t r, float* act) { swiglu_row(gate_up + r * 2 * width, width, act); });
+void glu_operands(int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
+                  float* operands) {
+  const auto row = activation == GYRE_SILU ? glu_row<GYRE_SILU> : glu_row<GYRE_GELU_TANH>;
+  for_operands(rows, width, glu_grain(width), precision, operands,
+               [&](int64_t r, float* act) { row(gate_up + r * 2 * width, width, act); });
 }
 
-void swiglu_backward(const float* gate_up, const float* d_act, int64_t rows, int64_t width, float* d_gate_up) {
-  parallel_for(rows, swiglu_grain(width), [&](int64_t r) {
-    const float* gate = gate_up + r * 2 * width;
-    const float* up = gate + width;
-    const float* dy = d_act + r * width;
-    float* d_gate = d_gate_up + r * 2 * width;
-    float* d_up = d_gate + width;
-    for (int64_t j = 0; j < width; j += kLanes) {
-      const int64_t n = width - j;
-      const vf g = load_first(gate + j, n), s = sigmoid(g), d = load_first(dy + j, n);
-      const vf silu = g * s;
-      store_first(d_up + j, d * silu, n);
-      store_first(d_gate + j, d * load_first(up + j, n) * (s + silu * (1.0f - s)), n);
-    }
-  });
+void glu_backward(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
+                  float* d_gate_up) {
+  const auto row = activation == GYRE_SILU ? glu_row_backward<GYRE_SILU> : glu_row_backward<GYRE_GELU_TANH>;
+  parallel_for(rows, glu_grain(width),
+               [&](int64_t r) { row(gate_up + r * 2 * width, d_act + r * width, width, d_gate_up + r * 2 * width); });
 }
 
 void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t rows, Precision precision, float* out) {
@@ -189,6 +211,31 @@ void add(const float* a, const float* b, int64_t count, float* out) {
     const int64_t last = std::min(count, (i + 1) * kBlock);
     for (int64_t j = i * kBlock; j < last; ++j) out[j] = a[j] + b[j];
   });
+}
+
+void scale(float* x, int64_t count, float by) {
+  parallel_for(ceil_div(count, kBlock), 4, [&](int64_t i) {
+    const int64_t last = std::min(count, (i + 1) * kBlock);
+    for (int64_t j = i * kBlock; j < last; ++j) x[j] *= by;
+  });
+}
+
+void bend_logits(float* logits, int64_t rows, int64_t columns, int64_t ld, float by, float cap) {
+  parallel_for(rows, std::max<int64_t>(1, 4096 / columns), [&](int64_t r) {
+    float* row = logits + r * ld;
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const int64_t n = columns - j;
+      const vf x = load_first(row + j, n) * by;
+      store_first(row + j, cap > 0 ? cap * hyperbolic_tangent(x / cap) : x, n);
+    }
+  });
+}
+
+void bend_backward(const float* bent, int64_t columns, float by, float cap, float* d) {
+  for (int64_t j = 0; j < columns; ++j) {
+    const float bend = cap > 0 ? bent[j] / cap : 0;
+    d[j] *= by * (1.0f - bend * bend);
+  }
 }
 
 void add_column_sums(const float* d, int64_t rows, int64_t width, float* sums) {

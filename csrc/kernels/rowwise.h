@@ -34,16 +34,16 @@ float rms_norm_row(const float* x, int64_t width, const float* weight, float eps
 void rms_norm_row_backward(const float* x, float rstd, const float* weight, const float* dy, int64_t width, bool add,
                            float* dx, float* dweight);
 
-// SwiGLU (Shazeer 2020): act = silu(gate) * up, with gate and up side by side in one row of 2 * width.
+// SwiGLU and GeGLU (Shazeer 2020): act = activation(gate) * up, with gate and up side by side in one row of 2 * width.
 //
-// act[rows, width] from gate_up[rows, 2 * width].
-GYRE_KERNEL(void, swiglu, const float* gate_up, int64_t rows, int64_t width, float* act);
+// act[rows, width] from gate_up[rows, 2 * width]. activation: gyre_activation.
+GYRE_KERNEL(void, glu, int activation, const float* gate_up, int64_t rows, int64_t width, float* act);
 // The same as operands of multiply_operands().
-GYRE_KERNEL(void, swiglu_operands, const float* gate_up, int64_t rows, int64_t width, Precision precision,
+GYRE_KERNEL(void, glu_operands, int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
             float* operands);
 
 // d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width].
-GYRE_KERNEL(void, swiglu_backward, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
+GYRE_KERNEL(void, glu_backward, int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
             float* d_gate_up);
 
 // out[r] = table[ids[r]], rows of `width`, rounded to the precision.
@@ -55,6 +55,14 @@ GYRE_KERNEL(void, scatter_add_rows, const float* d, int64_t width, const int32_t
 
 // out = a + b elementwise (out may be either).
 GYRE_KERNEL(void, add, const float* a, const float* b, int64_t count, float* out);
+
+// x *= by.
+GYRE_KERNEL(void, scale, float* x, int64_t count, float by);
+
+// logits[r, c] (row stride ld) become cap · tanh(logit · by / cap), or logit · by where cap is 0.
+GYRE_KERNEL(void, bend_logits, float* logits, int64_t rows, int64_t columns, int64_t ld, float by, float cap);
+// d, the gradient of one row of bent logits, becomes that of the logits.
+GYRE_KERNEL(void, bend_backward, const float* bent, int64_t columns, float by, float cap, float* d);
 
 // bf16 numbers from f32, rounded, and back.
 GYRE_KERNEL(void, narrow, const float* x, int64_t count, uint16_t* y);

@@ -94,6 +94,18 @@ inline vf exponential(vf x) {
   return x < splat(kLowest) ? vf{} : p;
 }
 
+// tanh x to a few ulp: a polynomial near 0 (Cephes, Moshier 1989), elsewhere by e^2x.
+inline vf hyperbolic_tangent(vf x) {
+  const vf z = x * x, size = x < vf{} ? -x : x;
+  vf p = splat(-5.70498872745e-3f);
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  const vf near = p * z * x + x, far = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
+  return size < splat(0.625f) ? near : x < vf{} ? -far : far;
+}
+
 // to[j * ld_to + i] = from[i * ld_from + j] for i, j < kLanes. In registers: rows at distance h exchange the lanes at
 // distance h, for h = kLanes / 2, kLanes / 4, ... 1.
 inline void transpose_tile(const float* from, ptrdiff_t ld_from, float* to, ptrdiff_t ld_to) {

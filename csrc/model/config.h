@@ -42,6 +42,12 @@ struct ModelConfig : gyre_model_config {
   // Of the CPU's kernels.
   Precision precision() const { return compute == GYRE_COMPUTE_BF16 ? Precision::kBfloat16 : Precision::kFloat32; }
   int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
+  // Of the norms on queries and keys.
+  int64_t q_norm_width() const { return shape.wide_qk_norm ? query_width() : head_dim; }
+  int64_t k_norm_width() const { return shape.wide_qk_norm ? kv_width() : head_dim; }
+  // gyre_layer bits.
+  int layer_kind(int64_t layer) const { return layer < GYRE_MAX_LAYERS ? shape.layers[layer] : 0; }
+  int64_t window_of(int64_t layer) const { return (layer_kind(layer) & GYRE_LAYER_WINDOW) != 0 ? shape.window : 0; }
 };
 
 // Failures that the C ABI reports under a status of their own. Everything else is std::invalid_argument (the caller's

@@ -42,19 +42,21 @@ BlockTensors make_block(const ModelConfig& c, const Allocate& allocate) {
   BlockTensors b;
   Layout layout;
   const int64_t h = c.hidden_size, q = c.query_width(), f = c.intermediate_size;
-  layout.place(b.attn_norm_H, {h});
+  if (!c.shape.no_input_norms) layout.place(b.attn_norm_H, {h});
   layout.place(b.qkv_RH, {c.qkv_width(), h});
   if (c.qkv_bias) layout.place(b.qkv_bias_R, {c.qkv_width()});
   if (c.qk_norm) {
-    layout.place(b.q_norm_D, {c.head_dim});
-    layout.place(b.k_norm_D, {c.head_dim});
+    layout.place(b.q_norm_D, {c.q_norm_width()});
+    layout.place(b.k_norm_D, {c.k_norm_width()});
   }
   layout.place(b.out_HQ, {h, q});
   if (c.out_bias) layout.place(b.out_bias_H, {h});
-  layout.place(b.mlp_norm_H, {h});
+  if (c.shape.output_norms) layout.place(b.attn_out_norm_H, {h});
+  if (!c.shape.no_input_norms) layout.place(b.mlp_norm_H, {h});
   layout.place(b.gate_up_2FH, {2 * f, h});
   if (c.mlp_bias) layout.place(b.gate_up_bias_2F, {2 * f});
   layout.place(b.down_HF, {h, f});
+  if (c.shape.output_norms) layout.place(b.mlp_out_norm_H, {h});
   if (c.mlp_bias) layout.place(b.down_bias_H, {h});
   layout.bind(b.flat_P, allocate);
   return b;
@@ -103,6 +105,8 @@ void name_block(const ModelConfig& c, const BlockTensors& b, int64_t index, std:
   add("mlp.down_proj.bias", b.down_bias_H);
   add("input_layernorm.weight", b.attn_norm_H);
   add("post_attention_layernorm.weight", b.mlp_norm_H);
+  add("post_self_attn_layernorm.weight", b.attn_out_norm_H);
+  add("post_mlp_layernorm.weight", b.mlp_out_norm_H);
 }
 
 // Every flat storage holds all A before all B.

@@ -23,8 +23,9 @@ struct LoraTensors {
 // One transformer block. q|k|v and gate|up are fused row-wise; absent tensors are undefined.
 struct BlockTensors {
   at::Tensor flat_P;  // the block's whole storage; everything below is a view of it
-  at::Tensor attn_norm_H, qkv_RH /* R = Q+2K */, qkv_bias_R, q_norm_D, k_norm_D, out_HQ, out_bias_H;
-  at::Tensor mlp_norm_H, gate_up_2FH, gate_up_bias_2F, down_HF, down_bias_H;
+  // q_norm and k_norm are [Q] and [K] where they are over all heads. The out norms are on what a branch adds.
+  at::Tensor attn_norm_H, qkv_RH /* R = Q+2K */, qkv_bias_R, q_norm_D, k_norm_D, out_HQ, out_bias_H, attn_out_norm_H;
+  at::Tensor mlp_norm_H, gate_up_2FH, gate_up_bias_2F, down_HF, down_bias_H, mlp_out_norm_H;
   LoraTensors qkv_lora, out_lora, gate_up_lora, down_lora;  // an adapter's set has these alone
 };
 

@@ -84,8 +84,8 @@ TEST(Operands, MultiplyLikeTheirRows) {
       rms_norm(data(x), 7, width, data(scale), 1e-6f, mutable_data(rows), nullptr);
       rms_norm_operands(data(x), 7, width, data(scale), 1e-6f, precision, mutable_data(operands), nullptr);
       expect_same();
-      swiglu(data(gate_up), 7, width, mutable_data(rows));
-      swiglu_operands(data(gate_up), 7, width, precision, mutable_data(operands));
+      glu(GYRE_SILU, data(gate_up), 7, width, mutable_data(rows));
+      glu_operands(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands));
       expect_same();
     }
   }
@@ -96,11 +96,11 @@ TEST(Swiglu, ForwardAndBackward) {
     const at::Tensor gate_up = random_tensor({9, 2 * width}, 1, 6.0f).set_requires_grad(true),
                      dy = random_tensor({9, width}, 2);
     at::Tensor y = at::empty({9, width}), d = at::empty({9, 2 * width});
-    swiglu(data(gate_up), 9, width, mutable_data(y));
+    glu(GYRE_SILU, data(gate_up), 9, width, mutable_data(y));
     const at::Tensor expected = at::silu(gate_up.narrow(1, 0, width)) * gate_up.narrow(1, width, width);
     EXPECT_LT(relative_error(y, expected.detach()), 1e-6);
     (expected * dy).sum().backward();
-    swiglu_backward(data(gate_up), data(dy), 9, width, mutable_data(d));
+    glu_backward(GYRE_SILU, data(gate_up), data(dy), 9, width, mutable_data(d));
     EXPECT_LT(relative_error(d, gate_up.grad()), 1e-6);
   }
 }
@@ -122,7 +122,7 @@ TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
                      wk = random_tensor({kHeadDim}, 4).set_requires_grad(true);
     const HeadLayout layout{kHeads, kKvHeads, kHeadDim, norm ? data(wq) : nullptr, norm ? data(wk) : nullptr, 1e-6f};
     at::Tensor y = at::empty({kRows, kWidth});
-    rotate_heads(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(y), kWidth);
+    rotate_heads(layout, &table, positions.data(), kRows, data(x), kWidth, mutable_data(y), kWidth);
     at::Tensor heads = x.view({kRows, kHeads + kKvHeads, kHeadDim}).transpose(0, 1);
     if (norm) {
       heads = at::cat({reference::rms_norm(heads.narrow(0, 0, kHeads), wq, 1e-6),
@@ -132,7 +132,7 @@ TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
     EXPECT_LT(relative_error(y, expected.detach()), 1e-6);
     (expected * dy).sum().backward();
     at::Tensor d = dy.clone(), dwq = at::zeros({kHeadDim}), dwk = at::zeros({kHeadDim});
-    rotate_heads_backward(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(d), kWidth,
+    rotate_heads_backward(layout, &table, positions.data(), kRows, data(x), kWidth, mutable_data(d), kWidth,
                           mutable_data(dwq), mutable_data(dwk));
     EXPECT_LT(relative_error(d, x.grad()), 2e-6);
     if (norm) {

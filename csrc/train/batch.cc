@@ -31,7 +31,9 @@ void validate(const Batch& batch, const ModelConfig& config) {
     }
     if (length > config.max_positions) {
       throw std::invalid_argument("batch: sequence " + std::to_string(s) + " has " + std::to_string(length) +
-                                  " tokens but the model has " + std::to_string(config.max_positions) + " positions");
+                                  " tokens but the model has " + std::to_string(config.max_positions) + " positions" +
+                                  " (max_position_embeddings, or what rotary scaling's "
+                                  "original_max_position_embeddings allows a run of short sequences)");
     }
     if (batch.mask[batch.offsets[s]] != 0) {
       throw std::invalid_argument("batch: the mask is set at the first token of sequence " + std::to_string(s) +

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -64,7 +65,8 @@ func modelInitCommand() *cli.Command {
 	return &cli.Command{
 		Name: "init", Usage: "make a small random policy with a tokenizer of its own", ArgsUsage: "DIR",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "family", Value: o.Family, Destination: &o.Family, Usage: "llama, qwen2 or qwen3"},
+			&cli.StringFlag{Name: "family", Value: o.Family, Destination: &o.Family,
+				Usage: strings.Join(torch.FamilyNames(), ", ")},
 			size("hidden", &o.Hidden, "width of the residual stream"),
 			size("layers", &o.Layers, "transformer blocks"),
 			size("heads", &o.Heads, "attention heads"),

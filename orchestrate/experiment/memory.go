@@ -241,8 +241,17 @@ func Parameters(m torch.ModelConfig) int64 {
 	if m.Head == torch.HeadLM && !m.TieEmbeddings {
 		n += m.VocabSize * m.HiddenSize
 	}
-	norms := 2 * m.HiddenSize
-	if m.QKNorm {
+	norms := int64(0)
+	if !m.Shape.NoInputNorms {
+		norms += 2 * m.HiddenSize
+	}
+	if m.Shape.OutputNorms {
+		norms += 2 * m.HiddenSize
+	}
+	switch {
+	case m.QKNorm && m.Shape.WideQKNorm:
+		norms += (m.NumHeads + m.NumKVHeads) * m.HeadDim
+	case m.QKNorm:
 		norms += 2 * m.HeadDim
 	}
 	if m.QKVBias {

@@ -29,7 +29,7 @@ type Model struct {
 // Wished is what a configuration says of what computes its models: the type may be auto.
 func Wished(c *config.Config) torch.Placement {
 	return torch.Placement{Device: c.Model.Device, Compute: torch.Compute(c.Model.DType),
-		Int8: c.Model.BaseDType == "int8"}
+		Int8: c.Model.BaseDType == "int8", Longest: int64(c.Rollout.MaxLength)}
 }
 
 // Placement says what computes an experiment's models.
@@ -71,6 +71,9 @@ func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) 
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := c.Settle(on.Longest); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m := &Model{Dir: dir, Shape: c.ModelConfig}
 	m.Shape.Head, m.Shape.Placement = head, on

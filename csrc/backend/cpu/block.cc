@@ -1,5 +1,6 @@
 #include "backend/cpu/block.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 
@@ -34,6 +35,9 @@ void for_tensors(const ModelConfig& c, int64_t rows, Body&& body) {
   body(&B::mlp_rstd_N, Shape{rows});
   const auto per_float = static_cast<int64_t>(sizeof(float)) / bytes_of(c.precision());
   body(&B::gate_up_N2F, Shape{rows, 2 * c.intermediate_size / per_float});
+  if (!c.shape.output_norms) return;
+  for (const auto out : {&B::attn_out_NH, &B::mlp_out_NH}) body(out, Shape{rows, c.hidden_size});
+  for (const auto rstd : {&B::attn_out_rstd_N, &B::mlp_out_rstd_N}) body(rstd, Shape{rows});
 }
 
 uint16_t* halves(const at::Tensor& words) { return reinterpret_cast<uint16_t*>(floats(words)); }
@@ -42,9 +46,11 @@ uint16_t* halves(const at::Tensor& words) { return reinterpret_cast<uint16_t*>(f
 int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
 
 // The tensors that a forward pass does not read in packed form.
-constexpr at::Tensor BlockTensors::*kBesidePacked[] = {
-    &BlockTensors::attn_norm_H, &BlockTensors::qkv_bias_R, &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
-    &BlockTensors::out_bias_H,  &BlockTensors::mlp_norm_H, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H};
+constexpr at::Tensor BlockTensors::*kBesidePacked[] = {&BlockTensors::attn_norm_H,     &BlockTensors::qkv_bias_R,
+                                                       &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
+                                                       &BlockTensors::out_bias_H,      &BlockTensors::mlp_norm_H,
+                                                       &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H,
+                                                       &BlockTensors::attn_out_norm_H, &BlockTensors::mlp_out_norm_H};
 
 }  // namespace
 
@@ -113,9 +119,66 @@ ForwardWorkspace::ForwardWorkspace(const ModelConfig& c, int64_t rows)
   if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
 }
 
-HeadLayout Block::head_layout() const {
-  return {config.num_heads,         config.num_kv_heads,      config.head_dim,
-          floats(weights.q_norm_D), floats(weights.k_norm_D), static_cast<float>(config.rms_norm_eps)};
+at::Tensor norm_scale(const ModelConfig& config, const at::Tensor& weight) {
+  return weight.defined() && config.shape.unit_norms ? at::add(weight, 1) : weight;
+}
+
+// The rotated heads; of a part's wide norms the rows are normed already.
+void Block::rotate(const Pass& pass, float* qkv, float* heads) const {
+  const bool normed = parallel != nullptr && config.shape.wide_qk_norm;
+  const at::Tensor q_norm = normed ? at::Tensor() : norm(weights.q_norm_D),
+                   k_norm = normed ? at::Tensor() : norm(weights.k_norm_D);
+  const int64_t e = config.query_width() + config.kv_width();
+  rotate_heads({config.num_heads, config.num_kv_heads, config.head_dim, floats(q_norm), floats(k_norm),
+                static_cast<float>(config.rms_norm_eps), config.shape.wide_qk_norm, config.shape.rope_interleaved},
+               rope(), pass.positions.data(), pass.rows, qkv, config.qkv_width(), heads, e);
+}
+
+// Of a part: the norms over all heads of queries and keys, of which each process has some.
+void Block::normalize_wide(float* qkv, int64_t rows) const {
+  const int64_t q = config.query_width(), ld = config.qkv_width();
+  const at::Tensor all = at::from_blob(qkv, {rows, ld});
+  const auto one = [&](const at::Tensor& joined, const at::Tensor& weight, int64_t own, at::Tensor columns) {
+    const at::Tensor whole = joined.contiguous();
+    rms_norm(floats(whole), rows, whole.size(1), floats(norm(weight)), static_cast<float>(config.rms_norm_eps),
+             floats(whole), nullptr);
+    columns.copy_(whole.narrow(1, own, columns.size(1)));
+  };
+  const Slice& mine = parallel->mine();
+  const at::Tensor queries = all.narrow(1, 0, q), keys = all.narrow(1, q, config.kv_width());
+  one(parallel->query(queries.contiguous()), weights.q_norm_D, mine.heads.first * config.head_dim, queries);
+  one(parallel->keys(keys.contiguous(), config.head_dim), weights.k_norm_D, mine.kv_heads.first * config.head_dim,
+      keys);
+}
+
+// What a branch adds to the residual stream: normed and scaled in place, and kept as it was before the norm.
+void Block::normalize_output(at::Tensor& out_NH, const at::Tensor& weight, at::Tensor& kept_NH,
+                             at::Tensor& rstd_N) const {
+  const int64_t rows = out_NH.size(0), h = config.hidden_size;
+  if (weight.defined()) {
+    kept_NH.copy_(out_NH);
+    rms_norm(floats(kept_NH), rows, h, floats(norm(weight)), static_cast<float>(config.rms_norm_eps), floats(out_NH),
+             floats(rstd_N));
+  }
+  if (config.shape.residual_scale != 0)
+    scale(floats(out_NH), rows * h, static_cast<float>(config.shape.residual_scale));
+}
+
+// The gradient of a branch's last product from d, that of the residual stream.
+const float* Block::output_gradient(const float* d, const at::Tensor& weight, const at::Tensor& kept_NH,
+                                    const at::Tensor& rstd_N, const at::Tensor& d_weight,
+                                    BackwardWorkspace& work) const {
+  if (work.d_scaled_NH.defined()) {
+    const int64_t count = work.d_scaled_NH.numel();
+    std::copy_n(d, count, floats(work.d_scaled_NH));
+    scale(floats(work.d_scaled_NH), count, static_cast<float>(config.shape.residual_scale));
+    d = floats(work.d_scaled_NH);
+  }
+  if (!weight.defined()) return d;
+  std::fill_n(floats(work.d_out_NH), work.d_out_NH.numel(), 0.0f);
+  rms_norm_backward(floats(kept_NH), floats(rstd_N), floats(norm(weight)), d, kept_NH.size(0), config.hidden_size,
+                    floats(work.d_out_NH), floats(d_weight));
+  return floats(work.d_out_NH);
 }
 
 void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemory& pages, BlockActivations& kept,
@@ -141,32 +204,51 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
                    [&](const float* b, float* y, int64_t ldy) { matrix.multiply(floats(x), x.size(1), n, b, y, ldy); });
   };
 
-  rms_norm_operands(input, n, h, floats(weights.attn_norm_H), eps, p, normed, floats(kept.attn_rstd_N));
-  packed.qkv.multiply_operands(normed, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
-  add_lora(lora, &PackedLoraBlock::qkv, normed, 0, qkv, q + 2 * k);
-  rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
+  // The first product of a branch, of its input's norm or of the input itself.
+  const auto enter = [&](const PackedMatrix& matrix, const at::Tensor& bias, const PackedLora PackedLoraBlock::*of,
+                         const float* x, bool as_it_is, float* y) {
+    if (as_it_is) {
+      matrix.multiply(x, h, n, floats(bias), y, matrix.out());
+    } else {
+      matrix.multiply_operands(normed, n, floats(bias), y, matrix.out());
+    }
+    add_lora(lora, of, as_it_is ? x : normed, as_it_is ? h : 0, y, matrix.out());
+  };
+  const bool plain = config.shape.no_input_norms;
+
+  if (!plain) {
+    rms_norm_operands(input, n, h, floats(norm(weights.attn_norm_H)), eps, p, normed, floats(kept.attn_rstd_N));
+  }
+  enter(packed.qkv, weights.qkv_bias_R, &PackedLoraBlock::qkv, input, plain, qkv);
+  if (parallel && config.shape.wide_qk_norm) normalize_wide(qkv, n);
+  rotate(pass, qkv, heads);
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   const at::Tensor o_NQ = parallel ? parallel->query(kept.o_NQ) : kept.o_NQ;
-  const at::Tensor attended_NH = project_rows(packed.out, o_NQ, weights.out_bias_H);
+  at::Tensor attended_NH = project_rows(packed.out, o_NQ, weights.out_bias_H);
   add_lora(lora, &PackedLoraBlock::out, o, q, floats(attended_NH), h);
+  normalize_output(attended_NH, weights.attn_out_norm_H, kept.attn_out_NH, kept.attn_out_rstd_N);
 
-  add_rms_norm_operands(input, floats(attended_NH), n, h, floats(weights.mlp_norm_H), eps, p, middle, normed,
-                        floats(kept.mlp_rstd_N));
-  packed.gate_up.multiply_operands(normed, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
-  add_lora(lora, &PackedLoraBlock::gate_up, normed, 0, gate_up, 2 * f);
+  if (plain) {
+    add(input, floats(attended_NH), n * h, middle);
+  } else {
+    add_rms_norm_operands(input, floats(attended_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, p, middle, normed,
+                          floats(kept.mlp_rstd_N));
+  }
+  enter(packed.gate_up, weights.gate_up_bias_2F, &PackedLoraBlock::gate_up, middle, plain, gate_up);
   float* act = floats(work.act_NF);
   at::Tensor down_NH;
   if (parallel) {
-    swiglu(gate_up, n, f, act);
+    glu(config.shape.activation, gate_up, n, f, act);
     down_NH = project_rows(packed.down, parallel->intermediate(at::from_blob(act, {n, f})), weights.down_bias_H);
   } else {
-    swiglu_operands(gate_up, n, f, p, act);
+    glu_operands(config.shape.activation, gate_up, n, f, p, act);
     down_NH = project(packed.down, weights.down_bias_H, [&](const float* bias, float* y, int64_t ldy) {
       packed.down.multiply_operands(act, n, bias, y, ldy);
     });
     add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
   }
+  normalize_output(down_NH, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N);
   add(middle, floats(down_NH), n * h, floats(output_NH));
   if (work.gate_up_N2F.defined() && kept.read_again) narrow(gate_up, n * 2 * f, halves(kept.gate_up_N2F));
 }
@@ -182,21 +264,29 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
       d_act_NF(rows_of(rows, c.intermediate_size)),
       d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {
   if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
+  if (c.shape.residual_scale != 0) d_scaled_NH = rows_of(rows, c.hidden_size);
+  if (c.shape.output_norms) d_out_NH = rows_of(rows, c.hidden_size);
 }
 
 void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const {
-  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width();
+  const int64_t n = pass.rows, h = config.hidden_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
-  rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, floats(work.attn_normed_NH), nullptr);
-  rotate_heads(head_layout(), rope, pass.positions.data(), n, floats(kept.qkv_NR), q + 2 * k, floats(work.heads_NE),
-               q + k);
-  rms_norm(floats(kept.middle_NH), n, h, floats(weights.mlp_norm_H), eps, floats(work.mlp_normed_NH), nullptr);
+  const auto normed = [&](const at::Tensor& x_NH, const at::Tensor& weight, at::Tensor& to_NH) {
+    if (!weight.defined()) {
+      to_NH = x_NH;
+    } else {
+      rms_norm(floats(x_NH), n, h, floats(norm(weight)), eps, floats(to_NH), nullptr);
+    }
+  };
+  normed(kept.input_NH, weights.attn_norm_H, work.attn_normed_NH);
+  rotate(pass, floats(kept.qkv_NR), floats(work.heads_NE));
+  normed(kept.middle_NH, weights.mlp_norm_H, work.mlp_normed_NH);
   if (config.precision() == Precision::kBfloat16) {
     widen(halves(kept.gate_up_N2F), n * 2 * config.intermediate_size, floats(work.gate_up_N2F));
   } else {
     work.gate_up_N2F = kept.gate_up_N2F;
   }
-  swiglu(floats(work.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
+  glu(config.shape.activation, floats(work.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
 }
 
 // Gradients of y = x W^T + b (and the adapter's part) over `rows` rows, all side by side: adds dy^T x to that of W and
@@ -229,15 +319,26 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   const Precision p = config.precision();
   float *d = floats(d_NH), *d_normed = floats(work.d_normed_NH);
 
-  // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
-  linear_backward(kDown, n, d, floats(work.act_NF), gradients, work.weight, floats(work.d_act_NF));
-  swiglu_backward(floats(work.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
-  linear_backward(kGateUp, n, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), gradients, work.weight, d_normed);
-  rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,
-                    floats(gradients.mlp_norm_H));
+  // Back through the norm of a branch's input into the residual stream.
+  const auto leave = [&](const at::Tensor& x_NH, const at::Tensor& rstd_N, const at::Tensor& weight,
+                         const at::Tensor& d_weight) {
+    if (!weight.defined()) return add(d, d_normed, n * h, d);
+    rms_norm_backward(floats(x_NH), floats(rstd_N), floats(norm(weight)), d_normed, n, h, d, floats(d_weight));
+  };
 
-  // Attention: middle = input + out(attend(rope(norm(qkv(norm(input)))))).
-  linear_backward(kOut, n, d, floats(kept.o_NQ), gradients, work.weight, floats(work.d_o_NQ));
+  // MLP: output = middle + norm(down(glu(gate_up(norm(middle))))).
+  const float* d_down =
+      output_gradient(d, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N, gradients.mlp_out_norm_H, work);
+  linear_backward(kDown, n, d_down, floats(work.act_NF), gradients, work.weight, floats(work.d_act_NF));
+  glu_backward(config.shape.activation, floats(work.gate_up_N2F), floats(work.d_act_NF), n, f,
+               floats(work.d_gate_up_N2F));
+  linear_backward(kGateUp, n, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), gradients, work.weight, d_normed);
+  leave(kept.middle_NH, kept.mlp_rstd_N, weights.mlp_norm_H, gradients.mlp_norm_H);
+
+  // Attention: middle = input + norm(out(attend(rope(norm(qkv(norm(input))))))).
+  const float* d_attended = output_gradient(d, weights.attn_out_norm_H, kept.attn_out_NH, kept.attn_out_rstd_N,
+                                            gradients.attn_out_norm_H, work);
+  linear_backward(kOut, n, d_attended, floats(kept.o_NQ), gradients, work.weight, floats(work.d_o_NQ));
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
   AttentionBackward attention{};
   attention.precision = p;
@@ -255,11 +356,14 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   attention.dk = d_qkv + q;
   attention.dv = d_qkv + q + k;
   attend_backward(attention_shape(), attention, work.attention);
-  rotate_heads_backward(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
-                        floats(gradients.q_norm_D), floats(gradients.k_norm_D));
+  const at::Tensor q_norm = norm(weights.q_norm_D), k_norm = norm(weights.k_norm_D);
+  rotate_heads_backward(
+      {config.num_heads, config.num_kv_heads, config.head_dim, floats(q_norm), floats(k_norm),
+       static_cast<float>(config.rms_norm_eps), config.shape.wide_qk_norm, config.shape.rope_interleaved},
+      rope(), pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k, floats(gradients.q_norm_D),
+      floats(gradients.k_norm_D));
   linear_backward(kQkv, n, floats(work.d_qkv_NR), floats(work.attn_normed_NH), gradients, work.weight, d_normed);
-  rms_norm_backward(floats(kept.input_NH), floats(kept.attn_rstd_N), floats(weights.attn_norm_H), d_normed, n, h, d,
-                    floats(gradients.attn_norm_H));
+  leave(kept.input_NH, kept.attn_rstd_N, weights.attn_norm_H, gradients.attn_norm_H);
 }
 
 }  // namespace gyre

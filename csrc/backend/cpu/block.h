@@ -30,6 +30,7 @@ BlockTensors beside_packed(const BlockTensors& from);
 struct BlockActivations {
   at::Tensor input_NH, attn_rstd_N, qkv_NR /* before q/k norm and rope */, o_NQ, logsumexp_NA;
   at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F /* in the precision of products */;
+  at::Tensor attn_out_NH, attn_out_rstd_N, mlp_out_NH, mlp_out_rstd_N;  // before the norms of what is added
   bool read_again = true;  // false: forward() leaves out what costs time to keep
 
   // Makes the tensors of a pass of `rows` rows in `memory`, size() floats that must outlive them.
@@ -48,9 +49,13 @@ struct BackwardWorkspace {
   // Recomputed once per block, for all gradients that go back through it.
   at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF, gate_up_N2F;
   at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F;
+  at::Tensor d_scaled_NH, d_out_NH;  // of what is added to the residual stream, where it is scaled or has a norm
   std::vector<float> attention;
   Buffer weight;  // a packed matrix in rows again
 };
+
+// A norm's weight as rows are multiplied by it: itself, or more by 1.
+at::Tensor norm_scale(const ModelConfig& config, const at::Tensor& weight);
 
 // A projection of a block, as its parts are called in each set.
 struct Projection;
@@ -58,7 +63,8 @@ struct Projection;
 struct Block {
   const ModelConfig& config;
   const BlockTensors& weights;
-  const RopeTable& rope;
+  const Ropes& ropes;
+  int64_t layer = 0;
   // Of a part of a block, whose configuration and weights those above are: forward() puts what the parts compute
   // together. Null for a whole block.
   const TensorParallel* parallel = nullptr;
@@ -81,10 +87,25 @@ struct Block {
                 BlockTensors& gradients) const;
 
  private:
-  HeadLayout head_layout() const;
+  // A norm's weight as rows are multiplied by it.
+  at::Tensor norm(const at::Tensor& weight) const { return norm_scale(config, weight); }
+  void rotate(const Pass& pass, float* qkv, float* heads) const;
+  void normalize_wide(float* qkv, int64_t rows) const;
+  void normalize_output(at::Tensor& out_NH, const at::Tensor& weight, at::Tensor& kept_NH, at::Tensor& rstd_N) const;
+  const float* output_gradient(const float* d, const at::Tensor& weight, const at::Tensor& kept_NH,
+                               const at::Tensor& rstd_N, const at::Tensor& d_weight, BackwardWorkspace& work) const;
   void linear_backward(const Projection& of, int64_t rows, const float* dy, const float* x, BlockTensors& gradients,
                        Buffer& weight, float* dx) const;
-  AttentionShape attention_shape() const { return {config.num_heads, config.num_kv_heads, config.head_dim}; }
+  const RopeTable* rope() const { return ropes.of(config.layer_kind(layer)); }
+  AttentionShape attention_shape() const {
+    const gyre_shape& s = config.shape;
+    return {config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            config.window_of(layer),
+            static_cast<float>(s.query_scale),
+            static_cast<float>(s.score_cap)};
+  }
 };
 
 // Start of a tensor's floats, null when it is undefined.

@@ -13,6 +13,18 @@
 
 namespace gyre {
 
+void scale_embedding(const ModelConfig& config, at::Tensor& x_NH) {
+  const double by = config.shape.embedding_scale;
+  if (by != 0) scale(floats(x_NH), x_NH.numel(), static_cast<float>(by));
+}
+
+LogitShape::LogitShape(const ModelConfig& config) {
+  const gyre_shape& s = config.shape;
+  any = config.head == GYRE_HEAD_LM && (s.logit_scale != 0 || s.logit_cap != 0);
+  by = s.logit_scale != 0 ? static_cast<float>(s.logit_scale) : 1;
+  cap = static_cast<float>(s.logit_cap);
+}
+
 CpuPages::CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages)
     : num_pages_(num_pages),
       page_bytes_(config.kv_width() * kPageTokens * bytes_of(config.precision())),
@@ -229,6 +241,7 @@ void CpuNetwork::embed(const ParameterSet& weights, std::span<const int32_t> ids
     root.embed_tokens(ids.data() + rows.first, rows.count, u.data());
     root.embed.expand(u.data(), rows.count, floats(x_NH) + rows.first * config_.hidden_size, config_.hidden_size);
   }
+  scale_embedding(config_, x_NH);
 }
 
 // `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
@@ -240,7 +253,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
   if (keep) place(*keep);
   at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
   embed(weights, ids, pass, x_NH);
-  base_->rope.reserve(pass.end);
+  base_->ropes.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
   Buffer memory;
   BlockActivations scratch;
@@ -257,12 +270,16 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
     if (training) enter(static_cast<int64_t>(i));
     const std::vector<LoraRows> lora = lora_rows(pass, i);
-    const Block block{.config = config_, .weights = weights.blocks[i], .rope = base_->rope, .lora = lora};
+    const Block block{.config = config_,
+                      .weights = weights.blocks[i],
+                      .ropes = base_->ropes,
+                      .layer = static_cast<int64_t>(i),
+                      .lora = lora};
     block.forward(packed_.block(i), pass, kv.layer(layer), kept, work, x_NH);
     if (training) leave(static_cast<int64_t>(i));
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
-  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(weights.root.final_norm_H),
+  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(norm_scale(config_, weights.root.final_norm_H)),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
   if (keep) keep->rstd_N = std::move(rstd_N);
   return hidden_NH;
@@ -298,8 +315,9 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   for (const auto& [d_hidden_NH, gradients] : all) {
     gradients->enter(kRoot);
     d_NH.push_back(at::zeros_like(d_hidden_NH));
-    rms_norm_backward(floats(kept.last_NH), floats(kept.rstd_N), floats(parameters_.root.final_norm_H),
-                      floats(d_hidden_NH), rows, h, floats(d_NH.back()), floats(gradients->root.final_norm_H));
+    rms_norm_backward(floats(kept.last_NH), floats(kept.rstd_N),
+                      floats(norm_scale(config_, parameters_.root.final_norm_H)), floats(d_hidden_NH), rows, h,
+                      floats(d_NH.back()), floats(gradients->root.final_norm_H));
   }
   BackwardWorkspace work(config_, rows);
   std::unique_ptr<ForwardWorkspace> again;
@@ -313,7 +331,8 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
     const std::vector<LoraRows> lora = lora_rows(kept.pass, at);
     const Block block{.config = config_,
                       .weights = parameters_.blocks[at],
-                      .rope = base_->rope,
+                      .ropes = base_->ropes,
+                      .layer = i,
                       .lora = lora,
                       .adapter = adapter_ ? &adapter_->parameters().blocks[at] : nullptr,
                       .packed = packed_.frozen() ? &packed_.block(at) : nullptr};
@@ -339,6 +358,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
     leave(i);
   }
   for (size_t g = 0; g < all.size(); ++g) {
+    scale_embedding(config_, d_NH[g]);
     const at::Tensor& embed_VH = all[g].gradients->root.embed_VH;
     if (embed_VH.defined()) scatter_add_rows(floats(d_NH[g]), h, kept.ids.data(), rows, floats(embed_VH));
     if (adapter_) {
@@ -370,6 +390,8 @@ void CpuNetwork::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows
     lora.reduce(floats(hidden_RH) + rows.first * hidden_RH.stride(0), hidden_RH.stride(0), rows.count, u.data());
     lora.expand(u.data(), rows.count, floats(logits_RV) + rows.first * logits_RV.stride(0), logits_RV.stride(0));
   }
+  const LogitShape bent(config_);
+  if (bent.any) bent.apply(floats(logits_RV), logits_RV.size(0), logits_RV.size(1), logits_RV.stride(0));
 }
 
 }  // namespace gyre

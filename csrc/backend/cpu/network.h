@@ -12,6 +12,7 @@
 #include "backend/cpu/block.h"
 #include "backend/cpu/lora.h"
 #include "kernels/buffer.h"
+#include "kernels/rowwise.h"
 
 namespace gyre {
 
@@ -75,6 +76,19 @@ class PackedWeights {
   bool frozen_ = false;
 };
 
+// What the first block takes in place of embeddings, and what becomes of its input's gradient.
+void scale_embedding(const ModelConfig& config, at::Tensor& x_NH);
+
+// What becomes of a head's products.
+struct LogitShape {
+  explicit LogitShape(const ModelConfig& config);
+  void apply(float* logits, int64_t rows, int64_t columns, int64_t ld) const {
+    bend_logits(logits, rows, columns, ld, by, cap);
+  }
+  bool any;  // otherwise nothing
+  float by, cap;
+};
+
 struct CpuActivations : Activations {
   std::vector<int32_t> ids;              // of the rows
   std::shared_ptr<Buffer> memory;        // of the blocks' tensors
@@ -86,7 +100,7 @@ struct CpuActivations : Activations {
 // What networks on the same parameters share: a base, and those with an adapter beside it.
 struct CpuBase {
   CpuBase(const ModelConfig& config, const ParameterSet& of)
-      : parameters(of), packed(of, config.precision(), config.int8), rope(inverse_frequencies(config)) {}
+      : parameters(of), packed(of, config.precision(), config.int8), ropes(config) {}
   // Copies for inference of parameters that are not here all the time. All ranks call it together.
   void prepare();
   void release();
@@ -97,7 +111,7 @@ struct CpuBase {
   PackedWeights packed;
   // Of parameters that are not here all the time: what inference needs of them besides packed matrices.
   std::unique_ptr<ParameterSet> beside_packed;
-  RopeTable rope;
+  Ropes ropes;
 };
 
 class CpuNetwork : public Network {
@@ -179,7 +193,7 @@ class CpuPart : public Inference {
   const ParameterSet& parameters_;
   const TensorParallel parallel_;
   const ModelConfig config_;  // of the part
-  RopeTable rope_;
+  Ropes ropes_;
   std::vector<PartBlock> blocks_;  // none: not made
   PackedMatrix embedding_, head_;  // some rows of the vocabulary; a tied embedding is the head
   at::Tensor final_norm_H_;

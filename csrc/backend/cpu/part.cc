@@ -12,7 +12,7 @@ CpuPart::CpuPart(const ModelConfig& config, const ParameterSet& parameters, std:
     : parameters_(parameters),
       parallel_(config, std::move(peers)),
       config_(parallel_.slicing().config(parallel_.part())),
-      rope_(inverse_frequencies(config)) {}
+      ropes_(config) {}
 
 void CpuPart::release() {
   blocks_.clear();
@@ -56,7 +56,8 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   prepare();
   auto& pages = dynamic_cast<CpuPages&>(kv);
   at::Tensor x_NH = embed(ids);
-  rope_.reserve(pass.end);
+  scale_embedding(config_, x_NH);
+  ropes_.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
   Buffer memory;
   memory.reserve(BlockActivations::size(config_, pass.rows));
@@ -65,11 +66,11 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   scratch.read_again = false;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     scratch.input_NH = x_NH;
-    Block{config_, blocks_[i].beside, rope_, &parallel_}.forward(
+    Block{config_, blocks_[i].beside, ropes_, static_cast<int64_t>(i), &parallel_}.forward(
         blocks_[i].packed, pass, pages.layer(static_cast<int64_t>(i)), scratch, work, x_NH);
   }
   at::Tensor hidden_NH = at::empty_like(x_NH);
-  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(final_norm_H_),
+  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(norm_scale(config_, final_norm_H_)),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), nullptr);
   return hidden_NH;
 }
@@ -77,6 +78,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
 void CpuPart::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows>, at::Tensor& logits_RV) {
   at::Tensor own_RV = at::empty({hidden_RH.size(0), head_.out()}, at::kFloat);
   head_.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0), nullptr, floats(own_RV), head_.out());
+  if (const LogitShape bent(config_); bent.any) bent.apply(floats(own_RV), own_RV.size(0), head_.out(), head_.out());
   if (const at::Tensor all = parallel_.logits(own_RV); all.defined()) logits_RV.copy_(all);
 }
 

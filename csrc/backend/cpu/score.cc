@@ -95,12 +95,14 @@ void CpuNetwork::logits_block(const at::Tensor& rows_RH, int64_t first, int64_t 
   const auto head = packed_.head_columns(first, columns);
   head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0),
                                nullptr, logits, kSoftmaxBlock);
-  if (!adapter_ || adapter_->root().head.empty()) return;
-  const PackedLora& lora = adapter_->root().head;
   const int64_t rows = rows_RH.size(0);
-  std::vector<float> u(static_cast<size_t>(rows * lora.rank));
-  lora.reduce(rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, u.data());
-  add_panels(lora.parts[0].b.panels().from(first), columns, u.data(), lora.rank, rows, logits, kSoftmaxBlock);
+  if (adapter_ && !adapter_->root().head.empty()) {
+    const PackedLora& lora = adapter_->root().head;
+    std::vector<float> u(static_cast<size_t>(rows * lora.rank));
+    lora.reduce(rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, u.data());
+    add_panels(lora.parts[0].b.panels().from(first), columns, u.data(), lora.rank, rows, logits, kSoftmaxBlock);
+  }
+  if (const LogitShape bent(config_); bent.any) bent.apply(logits, rows, columns, kSoftmaxBlock);
 }
 
 namespace {
@@ -164,6 +166,7 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
   LoraHead lora(config_, adapter_ ? adapter_->root().head : kNone,
                 (adapter_ ? adapter_->parameters() : parameters_).root.head_lora, rows_RH,
                 gradient.gradients->root.head_lora);
+  const LogitShape bent(config_);
   for_vocab_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
     parallel_for(rows, kGrain, [&](int64_t r) {
       const auto i = static_cast<size_t>(r);
@@ -177,6 +180,7 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
                        row);
       const int64_t token = targets[i].token - first;
       if (token >= 0 && token < columns) row[token] += weight * inverse;
+      if (bent.any) bend_backward(kept + r * kSoftmaxBlock, columns, bent.by, bent.cap, row);
     });
     if (d_head_VH.defined()) {
       multiply(config_.precision(), columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true,

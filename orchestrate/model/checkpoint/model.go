@@ -54,6 +54,9 @@ func Load(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loaded,
 	}
 	defer found.Weights.Close()
 	found.Config.Placement = on
+	if err := found.Config.Settle(on.Longest); err != nil {
+		return Loaded{}, fmt.Errorf("%s: %w", dir, err)
+	}
 	m, err := ranks.model(found.Config.ModelConfig)
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%s: %w", dir, err)

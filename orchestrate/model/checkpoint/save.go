@@ -25,6 +25,7 @@ func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype to
 			return err
 		}
 		c.BOS, c.EOS, c.PAD = from.BOS, from.EOS, from.PAD
+		c.From(from)
 	}
 	parameters, err := m.Parameters()
 	if err != nil {

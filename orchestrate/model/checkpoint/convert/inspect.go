@@ -171,7 +171,7 @@ func shapeOf(c hf.Config) *Model {
 	}
 	return &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
 		Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize,
-		VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, RopeType: c.RopeScaling.String(), RopeTheta: c.RopeTheta}
+		VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, RopeType: c.RopeType(), RopeTheta: c.RopeTheta}
 }
 
 // Print writes the description for people; the tensors only if wanted.

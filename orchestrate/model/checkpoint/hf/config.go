@@ -2,13 +2,12 @@
 // configuration implies, weights in any of the usual file layouts under canonical names, and how the two fit
 // together.
 //
-// Defaults of absent keys are those of transformers' LlamaConfig, Qwen2Config and Qwen3Config. Whatever the decoder
-// cannot compute (other architectures, rotary scalings, activations, sliding windows, quantised weights) is refused
-// by name of the key.
+// Defaults of absent keys are those of transformers' configurations of the families in families.go. Whatever the
+// decoder cannot compute (other architectures, activations, quantised weights, keys that are not known) is refused by
+// name of the key.
 package hf
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,10 +27,13 @@ type Config struct {
 	torch.ModelConfig               // on no device
 	DType             weights.DType // of the weights, as declared; float32 when absent
 	BOS, PAD, EOS     bpe.IDs       // empty when absent
+
+	// that it was read from, where ModelConfig does not say all of it
+	text string
 }
 
 // class is the prefix of transformers' class names: "Qwen2".
-func class(f torch.Family) string { return strings.ToUpper(f.String()[:1]) + f.String()[1:] }
+func class(f torch.Family) string { return families[f].class }
 
 // ReadConfig reads and validates dir/config.json.
 func ReadConfig(dir string) (Config, error) {
@@ -58,8 +60,25 @@ func (p *problems) add(key, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
 }
 
-// ParseConfig reads and validates the text of a config.json. Every problem is reported, in one error.
-func ParseConfig(data []byte) (Config, error) {
+// ParseConfig reads and validates the text of a config.json. Every problem is reported, in one error. Rotary scalings
+// that depend on a sequence's length are those of short sequences: see Settle.
+func ParseConfig(data []byte) (Config, error) { return parseConfig(data, 0) }
+
+// Settle sets what depends on the length of sequences as it is for the longest of a run; 0 leaves it as it is for short
+// ones. MaxPositions then says which sequences that is right for.
+func (c *Config) Settle(longest int64) error {
+	if longest == 0 || c.text == "" {
+		return nil
+	}
+	settled, err := parseConfig([]byte(c.text), longest)
+	if err == nil {
+		c.RopeTheta, c.MaxPositions = settled.RopeTheta, settled.MaxPositions
+		c.Shape.Rope, c.Shape.LocalRope = settled.Shape.Rope, settled.Shape.LocalRope
+	}
+	return err
+}
+
+func parseConfig(data []byte, longest int64) (Config, error) {
 	var kind configFile
 	if err := decode(data, &kind); err != nil {
 		return Config{}, err
@@ -69,13 +88,18 @@ func ParseConfig(data []byte) (Config, error) {
 		return Config{}, err
 	}
 	f := defaults(family)
+	var p problems
+	checkKeys(data, family, &p)
 	if err := decode(data, &f); err != nil {
 		return Config{}, err
 	}
-	var p problems
 	c := f.config(family, &p)
-	c.readRope(f, &p)
-	f.refuseUnsupported(c, &p)
+	families[family].shape(&f, &c, &p)
+	c.readRope(f, longest, &p)
+	f.refuseUnsupported(&c, &p)
+	if !c.plain() || c.scaled(f).kind() == "dynamic" {
+		c.text = string(data)
+	}
 	if p == nil {
 		c.validate(&p)
 	}
@@ -96,7 +120,7 @@ func decode(data []byte, f *configFile) error {
 func (f *configFile) family() (torch.Family, error) {
 	name := f.ModelType
 	if name == "" && len(f.Architectures) > 0 {
-		for _, family := range []torch.Family{torch.Llama, torch.Qwen2, torch.Qwen3} {
+		for family := range families {
 			a := f.Architectures[0]
 			if strings.HasPrefix(a, class(family)+"For") || a == class(family)+"Model" {
 				name = family.String()
@@ -106,8 +130,8 @@ func (f *configFile) family() (torch.Family, error) {
 	if family, ok := torch.ParseFamily(name); ok {
 		return family, nil
 	}
-	return 0, fmt.Errorf("model_type %q (architectures %v) is not supported: expected llama, qwen2 or qwen3", name,
-		f.Architectures)
+	return 0, fmt.Errorf("model_type %q (architectures %v) is not supported: expected %s", name, f.Architectures,
+		strings.Join(torch.FamilyNames(), ", "))
 }
 
 // config takes the plain keys.
@@ -126,14 +150,6 @@ func (f *configFile) config(family torch.Family, p *problems) Config {
 				c.HiddenSize, c.NumHeads)
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
-	}
-	switch family {
-	case torch.Llama:
-		c.QKVBias, c.OutBias, c.MLPBias = f.AttentionBias, f.AttentionBias, f.MLPBias
-	case torch.Qwen2: // its projections have biases whatever the file says
-		c.QKVBias = true
-	case torch.Qwen3:
-		c.QKVBias, c.OutBias, c.QKNorm = f.AttentionBias, f.AttentionBias, true
 	}
 	name := f.DType
 	if name == "" || name == "auto" {
@@ -155,23 +171,22 @@ func (f *configFile) config(family torch.Family, p *problems) Config {
 const valueTask = "ForTokenClassification"
 
 // refuseUnsupported names the keys whose value asks for something the decoder does not compute.
-func (f *configFile) refuseUnsupported(c Config, p *problems) {
-	if f.HiddenAct != "silu" {
-		p.add("hidden_act", "%q is not supported: expected silu", f.HiddenAct)
+func (f *configFile) refuseUnsupported(c *Config, p *problems) {
+	key, name := "hidden_act", f.HiddenAct
+	if name == "" {
+		key, name = "hidden_activation", f.Activation
+	}
+	switch name {
+	case "silu", "swish":
+		c.Shape.Activation = torch.SiLU
+	case "gelu_pytorch_tanh", "gelu_new":
+		c.Shape.Activation = torch.GELUTanh
+	default:
+		p.add(key, "%q is not supported: expected silu or gelu_pytorch_tanh", name)
 	}
 	if f.Quantization != nil {
 		p.add("quantization_config", "quantised weights are not supported: use the original checkpoint or a GGUF with "+
 			"`gyre model convert`")
-	}
-	// A window is refused where it would hide something: in a layer that has one, if it is shorter than the longest
-	// sequence.
-	if c.Family == torch.Llama || !f.UseSlidingWindow || f.SlidingWindow == nil || *f.SlidingWindow >= c.MaxPositions {
-		return
-	}
-	windowed := func(layer string) bool { return layer != "full_attention" }
-	if f.LayerTypes == nil && f.MaxWindowLayers < c.NumLayers || slices.ContainsFunc(f.LayerTypes, windowed) {
-		p.add("use_sliding_window", "attention within a window of %d positions is not supported (the model goes up to "+
-			"%d)", *f.SlidingWindow, c.MaxPositions)
 	}
 }
 
@@ -215,53 +230,15 @@ func (c Config) validate(p *problems) {
 	if !(c.RopeTheta > 0) {
 		p.add("rope_theta", "must be positive, got %v", c.RopeTheta)
 	}
+	if c.NumLayers > torch.MaxLayers && c.Shape.Layers != [torch.MaxLayers]torch.LayerKind{} {
+		p.add("num_hidden_layers", "%d layers that differ from each other, at most %d are supported", c.NumLayers,
+			torch.MaxLayers)
+	}
+	if d := int64(c.Shape.RotaryDims); d < 0 || d%2 != 0 || d > c.HeadDim {
+		p.add("partial_rotary_factor", "makes %d components rotate, expected an even number up to head_dim %d", d,
+			c.HeadDim)
+	}
 	if n := c.Count(torch.HeadLM); n > weights.MaxElements {
 		p.add("hidden_size", "these sizes make %d parameters, at most %d are supported", n, int64(weights.MaxElements))
-	}
-}
-
-// readRope takes rope_scaling and rope_theta (older) or rope_parameters (transformers 5), which may be nested by
-// layer type. Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a
-// rope_theta of its own, then the top-level one.
-func (c *Config) readRope(f configFile, p *problems) {
-	key, r := "rope_scaling.", f.RopeScaling
-	if r == nil || *r == (rope{}) {
-		key, r = "rope_parameters.", f.RopeParameters
-	}
-	if r == nil {
-		r = &rope{}
-	}
-	if r.FullAttention != nil {
-		r = r.FullAttention
-	}
-	if partial := cmp.Or(r.PartialRotary, f.PartialRotary, 1); partial != 1 {
-		p.add(key+"partial_rotary_factor", "%v is not supported: every head dimension rotates", partial)
-	}
-	c.RopeTheta = float64(cmp.Or(r.Theta, f.RopeTheta))
-	name, known := cmp.Or(r.Type, r.OldType, torch.RopePlain.String()), false
-	if c.RopeScaling, known = torch.ParseRopeScaling(name); !known {
-		p.add(key+"rope_type", "%q is not supported: expected default, linear or llama3", name)
-		return
-	}
-	positive := func(name string, v decimal) float64 {
-		if !(v > 0) {
-			p.add(key+name, "must be a positive number for this rope_type, got %v", float64(v))
-		}
-		return float64(v)
-	}
-	if c.RopeScaling != torch.RopePlain {
-		c.RopeFactor = positive("factor", r.Factor)
-	}
-	if c.RopeScaling == torch.RopeLlama3 {
-		c.RopeLowFreqFactor = positive("low_freq_factor", r.LowFreqFactor)
-		c.RopeHighFreqFactor = positive("high_freq_factor", r.HighFreqFactor)
-		c.RopeOriginalMaxPositions = cmp.Or(f.OriginalMaxPositions, r.OriginalMaxPositions, c.MaxPositions)
-		if c.RopeHighFreqFactor <= c.RopeLowFreqFactor {
-			p.add(key+"high_freq_factor", "%v must be larger than low_freq_factor %v", c.RopeHighFreqFactor,
-				c.RopeLowFreqFactor)
-		}
-		if c.RopeOriginalMaxPositions <= 0 {
-			p.add(key+"original_max_position_embeddings", "must be positive, got %d", c.RopeOriginalMaxPositions)
-		}
 	}
 }

@@ -107,9 +107,9 @@ func TestRopeSpellings(t *testing.T) {
 
 func TestRefusedConfigs(t *testing.T) {
 	for text, want := range map[string]string{
-		`{`:                        "not a configuration",
-		`{}`:                       `model_type ""`,
-		`{"model_type":"mistral"}`: `model_type "mistral"`,
+		`{`:                       "not a configuration",
+		`{}`:                      `model_type ""`,
+		`{"model_type":"falcon"}`: `model_type "falcon"`,
 		`{"model_type":"llama","hidden_size":"a"}`:                                                              "hidden_size: expected int64, got a string",
 		`{"model_type":"llama","hidden_size":1.5}`:                                                              "hidden_size: expected int64, got a number 1.5",
 		`{"model_type":"llama","hidden_size":100}`:                                                              "hidden_size: 100 is not a multiple of num_attention_heads 32",
@@ -123,14 +123,16 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"model_type":"llama","rope_theta":0}`:                                                                 "rope_theta",
 		`{"model_type":"llama","quantization_config":{"bits":4}}`:                                               "quantization_config",
 		`{"model_type":"llama","torch_dtype":"int8"}`:                                                           `torch_dtype: unknown weight type "int8"`,
-		`{"model_type":"llama","rope_scaling":{"type":"dynamic","factor":2}}`:                                   `rope_scaling.rope_type: "dynamic"`,
-		`{"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2}}`:                                 `rope_scaling.rope_type: "yarn"`,
-		`{"model_type":"llama","rope_parameters":{"rope_type":"longrope","factor":2}}`:                          `rope_parameters.rope_type: "longrope"`,
+		`{"model_type":"llama","rope_scaling":{"rope_type":"su2","factor":2}}`:                                  `rope_scaling.rope_type: "su2"`,
+		`{"model_type":"llama","use_bidirectional_attention":true}`:                                             "use_bidirectional_attention: is not known of a llama model",
+		`{"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2,"mrope_section":[8,4]}}`:           "rope_scaling.mrope_section",
+		`{"model_type":"mistral","sliding_window":0}`:                                                           "sliding_window: must be positive",
+		`{"model_type":"gemma2","layer_types":["full_attention"]}`:                                              "layer_types: 1 entries for 26 layers",
+		`{"model_type":"llama","rope_parameters":{"rope_type":"longrope","factor":2}}`:                          "rope_parameters.short_factor: expected 64",
 		`{"model_type":"llama","rope_parameters":{"partial_rotary_factor":0.5}}`:                                "rope_parameters.partial_rotary_factor",
 		`{"model_type":"llama","rope_scaling":{"rope_type":"linear"}}`:                                          "rope_scaling.factor: must be a positive number",
 		`{"model_type":"llama","rope_scaling":7}`:                                                               "rope_scaling: expected",
-		`{"model_type":"qwen2","use_sliding_window":true}`:                                                      "use_sliding_window: attention within a window of 4096",
-		`{"model_type":"qwen3","use_sliding_window":true,"layer_types":["full_attention","sliding_attention"]}`: "use_sliding_window",
+		`{"model_type":"qwen3","use_sliding_window":true,"layer_types":["full_attention","sliding_attention"]}`: "layer_types: 2 entries",
 	} {
 		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v; want one with %q", text, err, want)
@@ -145,7 +147,7 @@ func TestRefusedConfigs(t *testing.T) {
 	} {
 		parse(t, text)
 	}
-	_, err := ParseConfig([]byte(`{"model_type":"llama","hidden_act":"relu","rope_scaling":{"type":"yarn"}}`))
+	_, err := ParseConfig([]byte(`{"model_type":"llama","hidden_act":"relu","rope_scaling":{"type":"yarn2"}}`))
 	if err == nil || !strings.Contains(err.Error(), "hidden_act") || !strings.Contains(err.Error(), "yarn") {
 		t.Errorf("two problems, error %v", err)
 	}

@@ -2,7 +2,12 @@ package hf
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"gyre/orchestrate/model/chat/bpe"
 	"gyre/torch"
@@ -41,22 +46,21 @@ type configFile struct {
 	SlidingWindow        *int64            `json:"sliding_window,omitempty"`
 	MaxWindowLayers      int64             `json:"max_window_layers,omitempty"`
 	LayerTypes           []string          `json:"layer_types,omitempty"`
+	WindowPattern        int64             `json:"sliding_window_pattern,omitempty"`
+	NoRopeLayers         []int64           `json:"no_rope_layers,omitempty"`
+	NoRopeInterval       int64             `json:"no_rope_layer_interval,omitempty"`
+	RopeLocalTheta       decimal           `json:"rope_local_base_freq,omitempty"`
+	EmbeddingMultiplier  decimal           `json:"embedding_multiplier,omitempty"`
+	LogitsScaling        decimal           `json:"logits_scaling,omitempty"`
+	ResidualMultiplier   decimal           `json:"residual_multiplier,omitempty"`
+	AttentionMultiplier  decimal           `json:"attention_multiplier,omitempty"`
+	QueryPreAttnScalar   decimal           `json:"query_pre_attn_scalar,omitempty"`
+	ScoreCap             *decimal          `json:"attn_logit_softcapping,omitempty"`
+	LogitCap             *decimal          `json:"final_logit_softcapping,omitempty"`
+	Activation           string            `json:"hidden_activation,omitempty"`
 	Quantization         any               `json:"quantization_config,omitempty"`
 	Labels               map[string]string `json:"id2label,omitempty"`
 	LabelIDs             map[string]int    `json:"label2id,omitempty"`
-}
-
-// rope is an object under rope_scaling or rope_parameters.
-type rope struct {
-	Type                 string  `json:"rope_type,omitempty"`
-	OldType              string  `json:"type,omitempty"`
-	Theta                decimal `json:"rope_theta,omitempty"`
-	Factor               decimal `json:"factor,omitempty"`
-	LowFreqFactor        decimal `json:"low_freq_factor,omitempty"`
-	HighFreqFactor       decimal `json:"high_freq_factor,omitempty"`
-	OriginalMaxPositions int64   `json:"original_max_position_embeddings,omitempty"`
-	PartialRotary        decimal `json:"partial_rotary_factor,omitempty"`
-	FullAttention        *rope   `json:"full_attention,omitempty"` // in a rope_parameters by layer type
 }
 
 // defaults are transformers' values of absent keys.
@@ -64,18 +68,64 @@ func defaults(family torch.Family) configFile {
 	f := configFile{HiddenSize: 4096, Layers: 32, Heads: 32, RMSNormEps: 1e-6, HiddenAct: "silu", RopeTheta: 10000,
 		VocabSize: 151936, IntermediateSize: 22016, KVHeads: new(int64(32)), MaxPositions: 32768,
 		SlidingWindow: new(int64(4096)), MaxWindowLayers: 28}
-	switch family {
-	case torch.Llama:
-		f.VocabSize, f.IntermediateSize, f.KVHeads, f.MaxPositions = 32000, 11008, nil, 2048
-		f.BOS, f.EOS = bpe.IDs{1}, bpe.IDs{2}
-	case torch.Qwen3:
-		f.HeadDim = 128
-	}
+	families[family].defaults(&f)
 	return f
 }
 
-// Encode writes config.json.
+// From takes the text of another configuration, of a model of the same family, for Encode.
+func (c *Config) From(other Config) { c.text = other.text }
+
+// plain reports whether ModelConfig says all that a config.json does.
+func (c Config) plain() bool {
+	return c.Shape == torch.Shape{} && slices.Contains([]torch.Family{torch.Llama, torch.Qwen2, torch.Qwen3}, c.Family)
+}
+
+// Encode writes config.json: of the first families all keys, of others the text that it was read from, with the keys
+// that loading and saving may change.
 func (c Config) Encode() ([]byte, error) {
+	if c.text == "" {
+		if !c.plain() {
+			return nil, fmt.Errorf("config.json of a %s model: the one that it was read from is not there", c.Family)
+		}
+		return c.encodeAll()
+	}
+	var keys map[string]any
+	decoder := json.NewDecoder(strings.NewReader(c.text)) // numbers stay as they are written
+	decoder.UseNumber()
+	if err := decoder.Decode(&keys); err != nil {
+		return nil, err
+	}
+	delete(keys, "dtype")
+	keys["torch_dtype"], keys["tie_word_embeddings"] = c.DType.String(), c.TieEmbeddings
+	keys["model_type"], keys["architectures"] = c.Family.String(), []string{class(c.Family) + "ForCausalLM"}
+	if c.Head == torch.HeadValue {
+		keys["architectures"] = []string{class(c.Family) + valueTask}
+		keys["id2label"], keys["label2id"] = map[string]string{"0": "VALUE"}, map[string]int{"VALUE": 0}
+	}
+	return bpe.EncodeJSON(keys, "  ")
+}
+
+// New is the configuration of a new model with these sizes; what else its family has is transformers' default, or where
+// that fits large models alone, as Fresh says.
+func New(c Config) (Config, error) {
+	text, err := c.encodeAll()
+	if err != nil {
+		return Config{}, err
+	}
+	if fresh := families[c.Family].fresh; fresh != nil {
+		var keys map[string]any
+		if err := json.Unmarshal(text, &keys); err != nil {
+			return Config{}, err
+		}
+		maps.Copy(keys, fresh(c))
+		if text, err = json.Marshal(keys); err != nil {
+			return Config{}, err
+		}
+	}
+	return ParseConfig(text)
+}
+
+func (c Config) encodeAll() ([]byte, error) {
 	f := configFile{Architectures: []string{class(c.Family) + "ForCausalLM"}, ModelType: c.Family.String(),
 		VocabSize: c.VocabSize, HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, Layers: c.NumLayers,
 		Heads: c.NumHeads, KVHeads: &c.NumKVHeads, HeadDim: c.HeadDim, MaxPositions: c.MaxPositions,

@@ -25,7 +25,7 @@ const (
 	ScoreBiasName = "score.bias"
 )
 
-// Parameters lists the weights of a configuration: embedding, blocks in order, final norm, head. A tied head is not
+// Parameters lists the weights of a configuration under the names that the decoder gives them: embedding, blocks in order, final norm, head. A tied head is not
 // listed.
 func (c Config) Parameters(head torch.Head) []Parameter {
 	list := []Parameter{{EmbeddingName, []int64{c.VocabSize, c.HiddenSize}}}
@@ -52,16 +52,28 @@ func (c Config) block(prefix string) []Parameter {
 		}
 	}
 	norm := func(name string, n int64) { list = append(list, Parameter{prefix + name + ".weight", []int64{n}}) }
-	norm("input_layernorm", h)
+	if !c.Shape.NoInputNorms {
+		norm("input_layernorm", h)
+	}
 	linear("self_attn.q_proj", q, h, c.QKVBias)
 	linear("self_attn.k_proj", k, h, c.QKVBias)
 	linear("self_attn.v_proj", k, h, c.QKVBias)
 	if c.QKNorm {
-		norm("self_attn.q_norm", c.HeadDim)
-		norm("self_attn.k_norm", c.HeadDim)
+		qn, kn := c.HeadDim, c.HeadDim
+		if c.Shape.WideQKNorm {
+			qn, kn = q, k
+		}
+		norm("self_attn.q_norm", qn)
+		norm("self_attn.k_norm", kn)
 	}
 	linear("self_attn.o_proj", h, q, c.OutBias)
-	norm("post_attention_layernorm", h)
+	if c.Shape.OutputNorms {
+		norm("post_self_attn_layernorm", h)
+		norm("post_mlp_layernorm", h)
+	}
+	if !c.Shape.NoInputNorms {
+		norm("post_attention_layernorm", h)
+	}
 	linear("mlp.gate_proj", f, h, c.MLPBias)
 	linear("mlp.up_proj", f, h, c.MLPBias)
 	linear("mlp.down_proj", h, f, c.MLPBias)
@@ -129,6 +141,7 @@ func Open(dir string, head *torch.Head) (*Model, error) {
 // when the two differ the model is not tied, whatever config.json says, and the configuration of the result says so.
 // For a value model, lm_head.weight is left out and an absent score starts from zero. Notes say what of this happened.
 func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
+	w.Tensors = c.fromFile(w.Tensors)
 	var notes []string
 	lm, embedding := w.Tensors[LMHeadName], w.Tensors[EmbeddingName]
 	if c.TieEmbeddings && embedding == nil {

@@ -23,6 +23,7 @@ func Save(dir string, c Config, list []weights.Source, shardSize int64) error {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
 		return err
 	}
+	list = c.forFile(list)
 	shards, total, err := split(list, shardSize)
 	if err != nil {
 		return err

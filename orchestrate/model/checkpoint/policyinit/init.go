@@ -111,8 +111,8 @@ func (o Options) Check() error {
 func (o Options) config() (hf.Config, error) {
 	family, known := torch.ParseFamily(o.Family)
 	if !known || o.Heads < 1 || o.Hidden%o.Heads != 0 {
-		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: expected llama, qwen2 or "+
-			"qwen3, and a multiple of the heads", o.Family, o.Hidden, o.Heads)
+		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: expected one of %s, and a "+
+			"multiple of the heads", o.Family, o.Hidden, o.Heads, strings.Join(torch.FamilyNames(), ", "))
 	}
 	if !(o.Std >= 0 && o.Std <= 100) {
 		return hf.Config{}, fmt.Errorf("standard deviation of the weights is %v, expected 0 to 100", o.Std)
@@ -121,11 +121,7 @@ func (o Options) config() (hf.Config, error) {
 		IntermediateSize: o.Intermediate, NumLayers: o.Layers, NumHeads: o.Heads, NumKVHeads: o.KVHeads,
 		HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6, RopeTheta: 10000,
 		TieEmbeddings: o.Tie}, PAD: bpe.IDs{padID}, EOS: bpe.IDs{eosID}}
-	text, err := c.Encode()
-	if err != nil {
-		return hf.Config{}, err
-	}
-	return hf.ParseConfig(text)
+	return hf.New(c)
 }
 
 // weights are normal with standard deviation Std; those that write into the residual stream are scaled down by the
@@ -138,6 +134,9 @@ func (o Options) weights(c hf.Config) []weights.Source {
 		switch {
 		case strings.HasSuffix(p.Name, "norm.weight"):
 			std, mean = 0, 1
+			if c.Shape.UnitNorms {
+				mean = 0
+			}
 		case strings.HasSuffix(p.Name, ".bias"):
 			std = 0
 		case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"):

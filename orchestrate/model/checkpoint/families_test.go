@@ -1,0 +1,254 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
+)
+
+// familyCase is what transformers computes with a tiny checkpoint (scripts/fixtures_families.py).
+type familyCase struct {
+	Longest   int64
+	IDs       [][]int32
+	Logprobs  [][]float64
+	Gradients map[string][2]float64 // of a tensor of the file: norm, product with sin(1), sin(2), …
+}
+
+func eachFamily(t *testing.T, run func(t *testing.T, dir string, cases []familyCase)) {
+	dirs, err := filepath.Glob("testdata/families/*")
+	if err != nil || len(dirs) < 13 {
+		t.Fatalf("fixtures %v, %v", dirs, err)
+	}
+	for _, dir := range dirs {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(dir, "expected.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var cases []familyCase
+			if err := json.Unmarshal(text, &cases); err != nil {
+				t.Fatal(err)
+			}
+			run(t, dir, cases)
+		})
+	}
+}
+
+func compareLogprobs(t *testing.T, m *torch.Model, c familyCase, tolerance float64) {
+	t.Helper()
+	scores, err := m.Score(torch.Pack(c.IDs, nil), 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := 0.0
+	for i, want := range slices.Concat(c.Logprobs...) {
+		if want != 0 { // the first of a sequence is not predicted
+			worst = max(worst, math.Abs(float64(scores.Logprobs[i])-want))
+		}
+	}
+	if !(worst < tolerance) {
+		t.Errorf("log-probs differ by up to %.2g from transformers'", worst)
+	}
+}
+
+func TestFamiliesComputeWhatTransformersDoes(t *testing.T) {
+	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
+		for _, c := range cases {
+			m, err := LoadModel(dir, torch.HeadLM, torch.Placement{Longest: c.Longest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareLogprobs(t, m, c, 1e-5)
+			for name, got := range familyGradients(t, dir, m, c.IDs) {
+				want, ok := c.Gradients[name]
+				for i := range want {
+					if !ok || !(math.Abs(got[i]-want[i]) <= 1e-4*want[0]+1e-5) { // keys without rotations: a bias has no gradient
+						t.Errorf("gradient of %s: %v, transformers gives %v", name, got, want)
+					}
+				}
+			}
+			m.Close()
+		}
+	})
+}
+
+// familyGradients are those of the negative sum of log-probs, by the names and in the shapes of files: saved as a model.
+func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32) map[string][2]float64 {
+	t.Helper()
+	g, err := torch.NewGradients(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	ones := slices.Repeat([]float32{1}, len(slices.Concat(ids...)))
+	if _, err := m.PolicyBackward(torch.Pack(ids, nil), torch.PolicyInputs{Weights: ones}, torch.PolicyLoss{
+		Task: torch.NewLoss("nll", nil), Temperature: 1}, torch.Terms(g, nil, nil)); err != nil {
+		t.Fatal(err)
+	}
+	parameters, err := m.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer torch.CloseParameters(parameters)
+	var list []weights.Source
+	for i, p := range parameters {
+		shape, err := p.Tensor.Shape()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: shape,
+			Fill: func(dst []byte) error {
+				gradient, err := g.Tensor(i)
+				if err != nil {
+					return err
+				}
+				defer gradient.Close()
+				return gradient.CopyOut(torch.F32, dst)
+			}})
+	}
+	config, err := hf.ReadConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := hf.Save(out, config, list, hf.ShardSize); err != nil {
+		t.Fatal(err)
+	}
+	file, err := weights.Open(filepath.Join(out, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	sums := map[string][2]float64{}
+	for _, tensor := range file.Tensors {
+		data, err := tensor.Load(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var squares, product float64
+		for k := range len(data) / 4 {
+			v := float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*k:])))
+			squares += v * v
+			product += v * math.Sin(float64(k+1))
+		}
+		sums[tensor.Name] = [2]float64{math.Sqrt(squares), product}
+	}
+	return sums
+}
+
+// A saved model has the tensors and the keys of the one that was loaded.
+func TestFamiliesAreSavedAsTheyWereRead(t *testing.T) {
+	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
+		m := load(t, dir, torch.HeadLM)
+		saved := t.TempDir()
+		if keep := os.Getenv("GYRE_SAVED_FAMILIES"); keep != "" { // for fixtures_families.py --check
+			saved = filepath.Join(keep, filepath.Base(dir))
+			if err := os.MkdirAll(saved, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := SaveModel(t.Context(), m, saved, dir, torch.BF16); err != nil {
+			t.Fatal(err)
+		}
+		content := func(dir string) map[string]string {
+			file, err := weights.Open(filepath.Join(dir, "model.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			all := map[string]string{}
+			for _, tensor := range file.Tensors {
+				data, err := tensor.Load(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[tensor.Name] = string(data)
+			}
+			return all
+		}
+		want, got := content(dir), content(saved)
+		for name := range want {
+			if got[name] != want[name] {
+				t.Errorf("tensor %s is not what was read", name)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%d tensors, read %d", len(got), len(want))
+		}
+		if cases[0].Longest == 0 {
+			compareLogprobs(t, load(t, saved, torch.HeadLM), cases[0], 1e-5)
+		}
+	})
+}
+
+// Sampling is training bit for bit: what the engine drew has the log-probs that the trainer computes.
+func TestFamiliesSampleWhatTheyTrain(t *testing.T) {
+	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
+		for _, compute := range []torch.Compute{torch.ComputeF32, torch.ComputeBF16} {
+			m, err := LoadModel(dir, torch.HeadLM, torch.Placement{Compute: compute, Longest: cases[0].Longest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine, err := torch.NewEngine(m, torch.EngineConfig{KVBytes: 1 << 20, MaxSequences: 8, MaxLength: 30, MaxBatchTokens: 17})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 6 {
+				if err := engine.Submit(torch.Request{ID: uint64(i), Prompt: cases[0].IDs[0][:1+3*i],
+					Sampling: torch.Sampling{MaxTokens: 12, Temperature: 1, TopP: 1, Seed: uint64(i)}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compareDrawn(t, engine, m, cases[0].IDs[0])
+			engine.Close()
+			m.Close()
+		}
+	})
+}
+
+func compareDrawn(t *testing.T, engine *torch.Engine, m *torch.Model, prompt []int32) {
+	t.Helper()
+	for unfinished := 1; unfinished > 0; {
+		var err error
+		if unfinished, err = engine.Step(); err != nil {
+			t.Fatal(err)
+		}
+		outputs, err := engine.Poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range outputs {
+			ids := slices.Concat(prompt[:1+3*out.ID], out.Tokens)
+			scores, err := m.Score(torch.Pack([][]int32{ids}, nil), 1, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := scores.Logprobs[1+3*out.ID:]; !slices.Equal(got, out.Logprobs) {
+				t.Errorf("%v drawn with log-probs %v, the trainer has %v", out.Tokens, out.Logprobs, got)
+			}
+		}
+	}
+}
+
+// A sequence beyond the switch of a rotary scaling is refused.
+func TestRotaryScalingsBySequenceLength(t *testing.T) {
+	for dir, limit := range map[string]int64{"phi3": 32, "qwen2": 32} {
+		m := load(t, "testdata/families/"+dir, torch.HeadLM)
+		if m.Config.MaxPositions != limit {
+			t.Errorf("%s: %d positions, expected %d", dir, m.Config.MaxPositions, limit)
+		}
+		_, err := m.Score(torch.Pack([][]int32{make([]int32, limit+1)}, nil), 1, false)
+		if err == nil || !strings.Contains(err.Error(), "max_position_embeddings") {
+			t.Errorf("%s: a sequence of %d tokens: %v", dir, limit+1, err)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package hf
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+
+	"gyre/torch"
+)
+
+// rope is an object under rope_scaling or rope_parameters.
+type rope struct {
+	Type                 string    `json:"rope_type,omitempty"`
+	OldType              string    `json:"type,omitempty"`
+	Theta                decimal   `json:"rope_theta,omitempty"`
+	Factor               decimal   `json:"factor,omitempty"`
+	LowFreqFactor        decimal   `json:"low_freq_factor,omitempty"`
+	HighFreqFactor       decimal   `json:"high_freq_factor,omitempty"`
+	OriginalMaxPositions int64     `json:"original_max_position_embeddings,omitempty"`
+	PartialRotary        decimal   `json:"partial_rotary_factor,omitempty"`
+	AttentionFactor      decimal   `json:"attention_factor,omitempty"`
+	BetaFast             decimal   `json:"beta_fast,omitempty"`
+	BetaSlow             decimal   `json:"beta_slow,omitempty"`
+	MScale               decimal   `json:"mscale,omitempty"`
+	MScaleAllDim         decimal   `json:"mscale_all_dim,omitempty"`
+	Truncate             *bool     `json:"truncate,omitempty"`
+	ShortFactor          []float64 `json:"short_factor,omitempty"`
+	LongFactor           []float64 `json:"long_factor,omitempty"`
+	FullAttention        *rope     `json:"full_attention,omitempty"` // in a rope_parameters by layer type
+	SlidingAttention     *rope     `json:"sliding_attention,omitempty"`
+}
+
+// readRope takes rope_scaling and rope_theta (older) or rope_parameters (transformers 5), which may be nested by layer
+// type. Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a rope_theta of its
+// own, then the top-level one.
+func (c *Config) readRope(f configFile, longest int64, p *problems) {
+	key, r := "rope_scaling.", f.RopeScaling
+	if r == nil || reflect.DeepEqual(*r, rope{}) {
+		key, r = "rope_parameters.", f.RopeParameters
+	}
+	r = cmp.Or(r, &rope{})
+	sliding := r.SlidingAttention
+	if r.FullAttention != nil {
+		r = r.FullAttention
+	}
+	of := families[c.Family]
+	partial := cmp.Or(r.PartialRotary, f.PartialRotary, 1)
+	if partial != 1 && !of.partial {
+		p.add(key+"partial_rotary_factor", "%v is not supported in a %s model: every head dimension rotates", partial,
+			c.Family)
+	}
+	dims := c.HeadDim
+	if of.partial && partial != 1 {
+		dims = int64(float64(c.HeadDim) * float64(partial))
+		c.Shape.RotaryDims = int32(dims)
+	}
+	c.RopeTheta = float64(cmp.Or(r.Theta, f.RopeTheta))
+	s := scaling{key: key, rope: r, config: c, file: &f, dims: dims, longest: longest, problems: p}
+	s.main()
+	if of.localTheta > 0 {
+		local := cmp.Or(sliding, &rope{})
+		theta := float64(cmp.Or(local.Theta, f.RopeLocalTheta, decimal(of.localTheta)))
+		s.key, s.rope = key+"sliding_attention.", local
+		c.Shape.LocalRope = s.numbers(&theta)
+		c.Shape.LocalRope.Theta = theta
+	}
+}
+
+// RopeType is the rope_type of a configuration's first rotary embedding.
+func (c Config) RopeType() string {
+	var f configFile
+	if c.text == "" || json.Unmarshal([]byte(c.text), &f) != nil {
+		return c.RopeScaling.String()
+	}
+	return c.scaled(f).kind()
+}
+
+// scaled is what a file says of the first rotary embedding.
+func (c Config) scaled(f configFile) scaling {
+	r := cmp.Or(f.RopeScaling, f.RopeParameters, &rope{})
+	return scaling{rope: cmp.Or(r.FullAttention, r), config: &c}
+}
+
+// scaling is a rotary embedding's scaling on its way from a configuration into numbers.
+type scaling struct {
+	key      string
+	rope     *rope
+	config   *Config
+	file     *configFile
+	dims     int64 // that rotate
+	longest  int64 // of a run's sequences; 0: not known
+	problems *problems
+}
+
+func (s scaling) kind() string {
+	name := cmp.Or(s.rope.Type, s.rope.OldType, "default")
+	if name == "su" || name == "yarn" && s.config.Family == torch.Phi3 { // older names of Phi-3's
+		return "longrope"
+	}
+	return name
+}
+
+// main fills the configuration's rotary embedding: the first rules by name, the others by numbers.
+func (s scaling) main() {
+	c := s.config
+	var known bool
+	if c.RopeScaling, known = torch.ParseRopeScaling(s.kind()); !known {
+		c.RopeScaling = torch.RopePlain
+		c.Shape.Rope = s.numbers(&c.RopeTheta)
+		return
+	}
+	if c.RopeScaling != torch.RopePlain {
+		c.RopeFactor = s.positive("factor", s.rope.Factor)
+	}
+	if c.RopeScaling == torch.RopeLlama3 {
+		c.RopeLowFreqFactor, c.RopeHighFreqFactor, c.RopeOriginalMaxPositions = s.llama3()
+	}
+}
+
+func (s scaling) positive(name string, v decimal) float64 {
+	if !(v > 0) || math.IsInf(float64(v), 0) {
+		s.problems.add(s.key+name, "must be a positive number for this rope_type, got %v", float64(v))
+	}
+	return float64(v)
+}
+
+// original is the length that the model was trained for before its scaling.
+func (s scaling) original() int64 {
+	n := cmp.Or(s.file.OriginalMaxPositions, s.rope.OriginalMaxPositions, s.config.MaxPositions)
+	if n <= 0 {
+		s.problems.add(s.key+"original_max_position_embeddings", "must be positive, got %d", n)
+		return 1
+	}
+	return n
+}
+
+func (s scaling) llama3() (low, high float64, original int64) {
+	low = s.positive("low_freq_factor", s.rope.LowFreqFactor)
+	high = s.positive("high_freq_factor", s.rope.HighFreqFactor)
+	if high <= low {
+		s.problems.add(s.key+"high_freq_factor", "%v must be larger than low_freq_factor %v", high, low)
+	}
+	return low, high, s.original()
+}
+
+// numbers is the scaling as divisors of frequencies, a magnitude, and what becomes of theta.
+func (s scaling) numbers(theta *float64) (out torch.Rope) {
+	pairs := s.dims / 2
+	if kind := s.kind(); kind != "default" && pairs > torch.MaxPairs {
+		s.problems.add(s.key+"rope_type", "%q of %d components: at most %d are supported", kind, s.dims, 2*torch.MaxPairs)
+		return out
+	}
+	set := func(divisor func(pair int64) float64) {
+		for i := range pairs {
+			out.Divisors[i] = divisor(i)
+		}
+	}
+	switch kind := s.kind(); kind {
+	case "default":
+	case "linear":
+		factor := s.positive("factor", s.rope.Factor)
+		set(func(int64) float64 { return factor })
+	case "llama3":
+		factor := s.positive("factor", s.rope.Factor)
+		low, high, original := s.llama3()
+		set(func(i int64) float64 {
+			wavelength := 2 * math.Pi * s.period(*theta, i)
+			smooth := min(max((float64(original)/wavelength-low)/(high-low), 0), 1)
+			return 1 / ((1-smooth)/factor + smooth)
+		})
+	case "dynamic":
+		*theta = s.dynamic(*theta)
+	case "yarn":
+		out.Magnitude = s.yarn(*theta, set)
+	case "longrope":
+		out.Magnitude = s.longrope(set)
+	default:
+		s.problems.add(s.key+"rope_type", "%q is not supported: expected default, linear, dynamic, yarn, llama3 or "+
+			"longrope", kind)
+	}
+	return out
+}
+
+// period is the inverse of a pair's frequency.
+func (s scaling) period(theta float64, pair int64) float64 {
+	return math.Pow(theta, 2*float64(pair)/float64(s.dims))
+}
+
+// dynamic is theta by NTK scaling (bloc97 and emozilla 2023), of which transformers takes another for every length
+// beyond max_position_embeddings: here it is that of the longest sequence of a run.
+func (s scaling) dynamic(theta float64) float64 {
+	factor, c := s.positive("factor", s.rope.Factor), s.config
+	if s.longest <= c.MaxPositions || s.dims <= 2 {
+		return theta
+	}
+	stretch := factor*float64(s.longest)/float64(c.MaxPositions) - (factor - 1)
+	c.MaxPositions = s.longest
+	return theta * math.Pow(stretch, float64(s.dims)/float64(s.dims-2))
+}
+
+// yarn divides slow frequencies by the factor and leaves fast ones (Peng et al. 2023).
+func (s scaling) yarn(theta float64, set func(func(pair int64) float64)) (magnitude float64) {
+	r, original := s.rope, float64(s.original())
+	factor := float64(r.Factor)
+	if factor == 0 {
+		factor = float64(s.config.MaxPositions) / original
+	}
+	s.positive("factor", decimal(factor))
+	mscale := func(by decimal) float64 {
+		if factor <= 1 {
+			return 1
+		}
+		return 0.1*float64(by)*math.Log(factor) + 1
+	}
+	magnitude = float64(r.AttentionFactor)
+	switch {
+	case magnitude != 0:
+	case r.MScale != 0 && r.MScaleAllDim != 0:
+		magnitude = mscale(r.MScale) / mscale(r.MScaleAllDim)
+	default:
+		magnitude = mscale(1)
+	}
+	boundary := func(rotations decimal) float64 {
+		return float64(s.dims) * math.Log(original/(float64(rotations)*2*math.Pi)) / (2 * math.Log(theta))
+	}
+	low, high := boundary(cmp.Or(r.BetaFast, 32)), boundary(cmp.Or(r.BetaSlow, 1))
+	if r.Truncate == nil || *r.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(s.dims-1))
+	if low == high {
+		high += 0.001
+	}
+	set(func(i int64) float64 {
+		ramp := min(max((float64(i)-low)/(high-low), 0), 1)
+		return 1 / (ramp/factor + 1 - ramp)
+	})
+	return magnitude
+}
+
+// longrope divides every frequency by a number of its own, of which there are two lists (Ding et al. 2024): for
+// sequences up to the original length, and for longer ones. Which it is follows from the longest sequence of a run.
+func (s scaling) longrope(set func(func(pair int64) float64)) (magnitude float64) {
+	r, c, original := s.rope, s.config, s.original()
+	factor := float64(r.Factor)
+	if factor == 0 {
+		factor = float64(c.MaxPositions) / float64(original)
+	}
+	if magnitude = float64(r.AttentionFactor); magnitude == 0 {
+		magnitude = 1
+		if factor > 1 {
+			magnitude = math.Sqrt(1 + math.Log(factor)/math.Log(float64(original)))
+		}
+	}
+	name, list := "short_factor", r.ShortFactor
+	if s.longest > original {
+		name, list = "long_factor", r.LongFactor
+	} else {
+		c.MaxPositions = min(c.MaxPositions, original)
+	}
+	if int64(len(list)) != s.dims/2 || slices.ContainsFunc(list, func(v float64) bool { return !(v > 0) }) {
+		s.problems.add(s.key+name, "expected %d positive numbers, one for each pair of components, got %d", s.dims/2,
+			len(list))
+		return magnitude
+	}
+	set(func(i int64) float64 { return list[i] })
+	return magnitude
+}
