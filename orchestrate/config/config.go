@@ -28,6 +28,8 @@ type Config struct {
 	Engine     Engine     `toml:"engine"`
 	FSDP       FSDP       `toml:"fsdp"`
 	SFT        SFT        `toml:"sft"`
+
+	preset string // what algorithm.preset has set, for people
 }
 
 // Run names the experiment and says how long it lasts.
@@ -264,8 +266,11 @@ type Filter struct {
 
 // Algorithm turns rewards into advantages.
 type Algorithm struct {
+	// Sets keys of [algorithm], [actor] and [filter] to the published recipe of that name; keys given beside it win, and
+	// the run's log says which were set.
+	Preset string `toml:"preset" oneof:",grpo,dr_grpo,dapo,gspo,cispo,sapo,lite_ppo"`
 	// Advantage estimator; gae and bi_level_gae train a critic.
-	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo,gdpo" aliases:"bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
+	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo,gdpo,optimal_token_baseline" aliases:"tir_optimal_token_baseline=optimal_token_baseline,otb=optimal_token_baseline,bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
 	// Discount per token.
 	Gamma float64 `toml:"gamma" default:"1.0" range:"[0,1]"`
 	// GAE lambda.

@@ -94,6 +94,9 @@ func (a Algorithm) UsesCritic() bool { return a.estimator().Critic }
 // UsesGroups reports whether episodes are compared with the others of their group.
 func (a Algorithm) UsesGroups() bool { return a.estimator().Groups }
 
+// UsesEnergies reports whether the advantage estimator weighs tokens by their distributions' squared norms.
+func (a Algorithm) UsesEnergies() bool { return a.estimator().Energies }
+
 // ComparesEpisodes reports whether all sampled tokens of an episode get the advantage of its score.
 func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
 

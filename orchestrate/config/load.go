@@ -51,6 +51,7 @@ func interpret(given func(*Config) bool, name string, data []byte, overrides []s
 	}
 	c := &Config{}
 	document.Decode(c)
+	c.usePreset(document)
 	c.inheritValidation(document.Defined)
 	c.Components.inheritNames(document.Keys)
 	if c.Critic.MiniBatch == 0 {

@@ -493,3 +493,40 @@ func TestAdvantagesAreTheEstimators(t *testing.T) {
 		t.Errorf("config.Algorithm.Advantage takes %s; the table of package advantage has %s", got, want)
 	}
 }
+
+// A preset sets the keys that neither the file nor an override gives, and says which.
+func TestPresetOfTheAlgorithm(t *testing.T) {
+	plain := []byte("[model]\npath = \"m\"\n[[envs]]\ntag = \"sokoban\"\n")
+	file := append([]byte("[algorithm]\npreset = \"dapo\"\n[actor]\nclip_high = 0.3\n"), plain...)
+	c, err := Parse("a.toml", file, []string{"algorithm.entropy_coef=0.002"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Algorithm.Advantage != "grpo" || c.Actor.ClipHigh != 0.3 || c.Algorithm.EntropyCoef != 0.002 ||
+		c.Filter.IncludeZero || c.Actor.ClipDual != 0 {
+		t.Errorf("dapo gives %+v, %+v, %+v", c.Algorithm, c.Actor, c.Filter)
+	}
+	if note := c.PresetNote(); !strings.Contains(note, "algorithm.advantage = grpo") ||
+		!strings.Contains(note, "given already: algorithm.entropy_coef, actor.clip_high") {
+		t.Errorf("the note is %q", note)
+	}
+	for name, settings := range presets {
+		c, err := Parse("a.toml", plain, []string{"algorithm.preset=" + name})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		// Its keys written out instead of its name give the same configuration.
+		same, err := Parse("a.toml", plain, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.preset, c.Algorithm.Preset = "", ""
+		if !reflect.DeepEqual(c, same) {
+			t.Errorf("%s gives\n%+v, written out\n%+v", name, c, same)
+		}
+	}
+	if _, err := Parse("a.toml", nil, []string{"algorithm.preset=dappo"}); err == nil || !strings.Contains(err.Error(), "dapo") {
+		t.Errorf("an unknown preset: %v", err)
+	}
+}

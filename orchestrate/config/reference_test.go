@@ -120,7 +120,9 @@ func page(sources ...string) ([]byte, error) {
 		}
 	}
 	for _, field := range structs["Config"].Fields.List {
-		table("", field)
+		if field.Tag != nil {
+			table("", field)
+		}
 	}
 	return out.Bytes(), nil
 }

@@ -15,6 +15,7 @@
 //	reinforce_pp            whitened reward-to-go over all sampled tokens that follow (REINFORCE++, Hu et al., 2025)
 //	reinforce_pp_baseline   whitened return relative to the group's mean
 //	gdpo                    the parts of the reward each relative to its group, weighted and whitened (GDPO, 2026)
+//	optimal_token_baseline  reward to come less the group's baseline of least variance at each token (verl)
 //	brpo                    grpo with the whole batch as one group (RAGEN, Wang et al., 2025)
 package advantage
 
@@ -34,12 +35,13 @@ type Estimator struct {
 	WhitenedReturns bool
 
 	Critic   bool // reads the values of a critic
+	Energies bool // reads the squared norms of the score functions
 	Groups   bool // compares the members of a group
 	Episodes bool // gives all sampled tokens of an episode the same advantage, that of its return
 }
 
 // Estimators are those that algorithm.advantage names.
-var Estimators = []Estimator{gae, biLevelGAE, grpo, rloo, reinforcePP, reinforcePPBaseline, brpo, gdpo}
+var Estimators = []Estimator{gae, biLevelGAE, grpo, rloo, reinforcePP, reinforcePPBaseline, brpo, gdpo, optimalTokenBaseline}
 
 // Find gives an estimator by its name, nil where there is none.
 func Find(name string) *Estimator {
@@ -57,6 +59,7 @@ type Trajectory struct {
 	Rewards  []float64 // per token
 	Values   []float64 // the critic's estimate at each token; read by gae and bi_level_gae only
 	Parts    []float64 // what each named part of the reward is over the episode, unweighted; read by gdpo only
+	Energies []float64 // w²(1 − 2π + Σπ²) of each token; read by optimal_token_baseline only
 	TurnEnds []int     // index of the last sampled token of each turn, ascending; read by bi_level_gae only
 }
 

@@ -25,6 +25,7 @@ func randomBatch(r *rand.Rand) []Trajectory {
 			}
 			for _, sampled := range e.Mask {
 				e.Rewards, e.Values = append(e.Rewards, 0), append(e.Values, r.NormFloat64())
+				e.Energies = append(e.Energies, 2*r.Float64())
 				if t := len(e.Rewards) - 1; sampled && r.IntN(3) == 0 {
 					e.Rewards[t] = 5 * r.NormFloat64()
 				}
@@ -127,6 +128,40 @@ func TestEstimatorsEqualTheirDefinitions(t *testing.T) {
 			}
 		}
 		groupDefinitions(t, batch)
+		optimalDefinition(t, batch)
+	}
+}
+
+// optimalDefinition compares the token baseline with its definition, one token at a time.
+func optimalDefinition(t *testing.T, batch []Trajectory) {
+	t.Helper()
+	got := Compute(batch, Options{Advantage: "optimal_token_baseline"}, 1).Advantages
+	come := func(e Trajectory, j int) (energy, reward float64) { // E and G at the j-th sampled token
+		for k, i := range sampledTokens(e) {
+			if k <= j {
+				energy += e.Energies[i]
+			}
+			if k >= j {
+				reward += e.Rewards[i]
+			}
+		}
+		return energy, reward
+	}
+	for i, e := range batch {
+		for j, at := range sampledTokens(e) {
+			above, below, reach := 0.0, 1e-8, 0
+			for _, o := range batch {
+				if o.Group == e.Group && len(sampledTokens(o)) > j {
+					energy, reward := come(o, j)
+					above, below, reach = above+energy*reward, below+energy, reach+1
+				}
+			}
+			_, want := come(e, j)
+			if reach > 1 {
+				want -= above / below
+			}
+			close12(t, "optimal_token_baseline", got[i][at], want)
+		}
 	}
 }
 

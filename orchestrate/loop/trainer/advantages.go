@@ -1,12 +1,17 @@
 package trainer
 
 import (
+	"context"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -45,6 +50,9 @@ func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
 		for _, part := range c.Rewards {
 			out[i].Parts = append(out[i].Parts, episode.Sum(e.Components[part.Name]))
 		}
+		if s.energies != nil {
+			out[i].Energies = s.energies[i]
+		}
 		if s.Batch.Values != nil {
 			out[i].Values = convert[float64](s.Batch.Values[i])
 		}
@@ -79,6 +87,40 @@ func tokenRewards(e *episode.Episode, perTurn bool) []float64 {
 		}
 	}
 	return out
+}
+
+// energies are the squared norms of the score functions, times the squared importance weights where there are any:
+// 1 − 2π + Σπ² of each token's distribution. Σπ² follows from two log-probs of the token, since the sum of the squared
+// probabilities is the denominator of the softmax at half the temperature over the square of the one at the whole.
+func (p *preparation) energies(ctx context.Context, b *train.Batch) (out [][]float64, err error) {
+	score := func(temperature float64) (column [][]float32) {
+		if err == nil {
+			column, err = p.Actor.Score(ctx, b, train.What{Temperature: temperature})
+		}
+		return column
+	}
+	temperature, o, whole := experiment.Temperature(p.Config), p.Config.Importance.Options(), b.Old
+	half := score(temperature / 2)
+	if p.given { // the old log-probs may be those of another policy, whose distributions nobody knows
+		whole = score(temperature)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("distributions for %s: %w", p.Config.Algorithm.Advantage, err)
+	}
+	out = make([][]float64, b.Len())
+	for i := range b.Sequences {
+		out[i] = make([]float64, len(half[i]))
+		for t := range half[i] {
+			out[i][t] = 1 - 2*math.Exp(float64(b.Old[i][t])) + math.Exp(2*float64(whole[i][t])-float64(half[i][t]))
+		}
+		if !p.Config.Corrects() {
+			continue
+		}
+		for t, w := range o.Weights(b.Old[i], b.Behaviour[i], b.Sequences[i].Mask) {
+			out[i][t] *= w * w
+		}
+	}
+	return out, nil
 }
 
 // sampledBefore is the last sampled token before end, -1 if there is none.

@@ -3,6 +3,8 @@ package trainer
 import (
 	"context"
 	"io"
+	"math"
+	"slices"
 	"testing"
 
 	"gyre/orchestrate/config"
@@ -86,5 +88,62 @@ func TestGradientsAddUp(t *testing.T) {
 		if difference > 1e-5*norm || norm == 0 {
 			t.Errorf("the sum of the parts is %.2g away from a whole of norm %.2g", difference, norm)
 		}
+	}
+}
+
+// The energies of tokens equal 1 − 2π + Σπ² with the distribution written out, one vocabulary entry at a time.
+func TestEnergiesOfTokens(t *testing.T) {
+	want := readSlow(t)["exact_gae_old"]
+	cfg, err := config.Parse("slow.toml", []byte(want.toml()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Rollout.Temperature, cfg.Algorithm.Advantage = 0.7, "optimal_token_baseline"
+	cfg.Actor.RecomputeLogprobs = true
+	p, err := openProbe(t.Context(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes,
+		Console: metrics.NewConsole(io.Discard)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	chosen, err := p.preparation.choose(t.Context(), p.given[:2], true)
+	if err == nil {
+		err = p.preparation.prepare(t.Context(), &chosen, metrics.Line{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sequence, compared := chosen.Batch.Sequences[1], 0
+	for at, sampled := range sequence.Mask {
+		if !sampled {
+			continue
+		}
+		every := &train.Batch{}
+		for id := range p.Actor.Model.Config.VocabSize {
+			own := train.Sequence{IDs: append(slices.Clone(sequence.IDs[:at]), int32(id)), Mask: make([]bool, at+1)}
+			own.Mask[at] = true
+			every.Sequences = append(every.Sequences, own)
+		}
+		logprobs, err := p.Actor.Score(t.Context(), every, train.What{Temperature: 0.7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		energy := 1.0
+		for id, column := range logprobs {
+			probability := math.Exp(float64(column[at]))
+			energy += probability * probability
+			if int32(id) == sequence.IDs[at] {
+				energy -= 2 * probability
+			}
+		}
+		if got := chosen.energies[1][at]; math.Abs(got-energy) > 1e-5 {
+			t.Errorf("token %d: energy %v, want %v", at, got, energy)
+		}
+		if compared++; compared == 5 {
+			break
+		}
+	}
+	if compared == 0 {
+		t.Error("no token was compared")
 	}
 }

@@ -31,6 +31,7 @@ type Selection struct {
 	divergence     float64  // from the reference, where that is part of the rewards
 	step           int
 	entropies      [][]float32 // before the update, where actor.entropy_top or the filter asks for them
+	energies       [][]float64 // see Trajectory.Energies, where the estimator reads them
 	proximal       bool        // the old log-probs are those of the policy before the update
 }
 
@@ -118,6 +119,15 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 			return err
 		}
 		line.Add(scoreMetrics{Reference: metrics.Of(b.SampledMean(b.Reference))})
+	}
+	if ctx.Err() == nil && p.Config.Algorithm.UsesEnergies() {
+		err = p.clock.Measure("energies", func() (err error) {
+			s.energies, err = p.energies(ctx, b)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if ctx.Err() == nil && p.Critic != nil {
 		b.Values, err = p.column(ctx, "values", "values", p.Critic, b)

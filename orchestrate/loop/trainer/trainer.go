@@ -60,6 +60,9 @@ func (t *Trainer) begin(ctx context.Context) error {
 	if err != nil || t.Finished {
 		return err
 	}
+	if note := c.PresetNote(); note != "" {
+		t.Log.Infof("%s", note)
+	}
 	if t.Options.Replay != "" {
 		if t.rollouts.replay, err = openReplay(t.Options.Replay, c.Run.Steps); err != nil {
 			return err
