@@ -120,7 +120,7 @@ func Wilson(share float64, n int, confidence float64) (low, high float64) {
 	centre := (share + z*z/(2*m)) / (1 + z*z/m)
 	half := z / (1 + z*z/m) * math.Sqrt(share*(1-share)/m+z*z/(4*m*m))
 	// At 0 and 1 an end is the share itself, which rounding would miss.
-	return min(centre-half, share), max(centre+half, share)
+	return min(max(centre-half, 0), share), max(min(centre+half, 1), share)
 }
 
 // Cosine of two vectors from their inner product and their squared norms. It does not exist where either has no length.

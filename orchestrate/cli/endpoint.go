@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/endpoint"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/session"
@@ -81,8 +82,10 @@ func contenders(c *cli.Context, cfg *config.Config, list []evaluated, world *ran
 		one.Open = func(ctx context.Context) (*session.Evaluator, error) {
 			return session.OpenEvaluator(ctx, cfg, e.policy, world, console)
 		}
-		if weights := fingerprint(cfg, e.policy); keep.Dir != "" && weights != "" {
-			if one.Identity, err = evaluation.Identify(cfg, program, weights); err != nil {
+		weights, tokenizer, err := fingerprint(cfg, e.policy)
+		if one.Tokenizer = tokenizer; err == nil && keep.Dir != "" { // what cannot be read is reported when it is opened
+			one.Identity, err = evaluation.Identify(cfg, program, weights, tokenizer)
+			if err != nil {
 				return nil, keep, err
 			}
 		}
@@ -91,31 +94,23 @@ func contenders(c *cli.Context, cfg *config.Config, list []evaluated, world *ran
 	return out, keep, nil
 }
 
-// fingerprint tells the policies apart that are played; "" where they cannot be read: opening them says why.
-func fingerprint(cfg *config.Config, policy session.Evaluated) string {
+// fingerprint tells the policies apart that are played, and says where the tokenizer is.
+func fingerprint(cfg *config.Config, policy session.Evaluated) (weights, tokenizer string, err error) {
 	from, _, err := checkpoint.Find(cmp.Or(policy.Checkpoint, cfg.Model.Path), rundir.CheckpointPrefix)
 	if err != nil {
-		return ""
+		return "", cfg.Model.Path, err
 	}
-	var parts []string
-	for _, dir := range []string{from.Actor, policy.Adapter} {
-		if dir == "" {
+	tokenizer = experiment.TokenizerOf(from, cfg.Model.Path)
+	base, err := checkpoint.BaseOf(from.Actor) // an adapter's
+	for _, dir := range []string{from.Actor, policy.Adapter, base} {
+		if dir == "" || err != nil {
 			continue
 		}
-		part, err := checkpoint.Fingerprint(dir)
-		if err != nil {
-			return ""
-		}
-		parts = append(parts, part)
+		var part string
+		part, err = checkpoint.Fingerprint(dir)
+		weights += part
 	}
-	if base, err := checkpoint.BaseOf(from.Actor); err == nil && base != "" { // an adapter's
-		part, err := checkpoint.Fingerprint(base)
-		if err != nil {
-			return ""
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, "+")
+	return weights, tokenizer, err
 }
 
 // served is the policy of a server.
@@ -128,13 +123,14 @@ func served(c *cli.Context, cfg *config.Config, keep evaluation.Keep, program st
 			return one, Usagef("--key-env %s: the variable is not set", name)
 		}
 	}
-	one.Name = cmp.Or(where.Model, where.URL)
+	one.Name, one.Tokenizer = cmp.Or(where.Model, where.URL), cfg.Model.Path
 	if keep.Dir != "" {
 		tokenizer, err := checkpoint.Fingerprint(cfg.Model.Path)
 		if err != nil {
 			return one, openingError(err)
 		}
-		if one.Identity, err = evaluation.Identify(cfg, program, where.URL+" "+where.Model+" "+tokenizer); err != nil {
+		one.Identity, err = evaluation.Identify(cfg, program, where.URL+" "+where.Model+" "+tokenizer, cfg.Model.Path)
+		if err != nil {
 			return one, err
 		}
 		where.Journal = filepath.Join(keep.Dir, one.Identity.Conversations()+".replies.jsonl")

@@ -20,6 +20,7 @@ import (
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/evaluation"
 )
@@ -33,6 +34,7 @@ func evalCommand() *cli.Command {
 				Usage: "`[NAME=]DIR`: run, global_step_N or Hugging Face directory"},
 			text("adapter", "play with model.path and the PEFT adapter in `DIR`"),
 			text("output", "write the episodes to this JSONL `FILE`"),
+			text("inspect", "write a log of Inspect to `FILE`.eval"),
 			toggle("random", "play at random instead: the baseline of these levels"),
 			text("by-turns", "write success by turns to `DIR`: CSV, JSON, PNG"),
 			toggle("dry-run", "open everything but the weights, print the memory, stop"),
@@ -63,7 +65,7 @@ func evaluate(c *cli.Context) error {
 	}
 	if err := errors.Join(
 		excludes(c, "random", "it plays without a policy, in one process, and keeps no episodes", "checkpoint",
-			"adapter", "output", "by-turns", "ranks", "dry-run", "endpoint", "until-width"),
+			"adapter", "output", "inspect", "by-turns", "ranks", "dry-run", "endpoint", "until-width"),
 		excludes(c, "dry-run", "it says what one process would need", "ranks")); err != nil {
 		return err
 	}
@@ -81,11 +83,16 @@ func evaluate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(list) > 1 && c.String("output") != "" {
-		return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
+	for _, flag := range []string{"output", "inspect"} {
+		if len(list) > 1 && c.String(flag) != "" {
+			return Usagef("--%s takes the episodes of one checkpoint, and there are %d", flag, len(list))
+		}
+		if info, err := os.Stat(c.String(flag)); err == nil && info.IsDir() {
+			return fmt.Errorf("%s is a directory: expected a file for the episodes", c.String(flag))
+		}
 	}
-	if info, err := os.Stat(c.String("output")); err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a directory: expected a file for the episodes", c.String("output"))
+	if path := c.String("inspect"); path != "" && filepath.Ext(path) != ".eval" {
+		return Usagef("--inspect %s: Inspect opens files that end in .eval", path)
 	}
 	if c.Bool("dry-run") {
 		return checkEvaluations(c, cfg, list, metrics.NewConsole(c.App.ErrWriter))
@@ -103,12 +110,12 @@ func evaluate(c *cli.Context) error {
 		if !world.Writes() {
 			return nil
 		}
-		return reportEvaluations(c, cfg, results, console)
+		return reportEvaluations(c, cfg, contenders[0], results, console)
 	})
 }
 
 // reportEvaluations prints and writes what was asked for of results.
-func reportEvaluations(c *cli.Context, cfg *config.Config, results []evaluation.Result,
+func reportEvaluations(c *cli.Context, cfg *config.Config, first evaluation.Contender, results []evaluation.Result,
 	console *metrics.Console) error {
 	prices, priced, err := pricesOf(c)
 	if err != nil {
@@ -124,6 +131,15 @@ func reportEvaluations(c *cli.Context, cfg *config.Config, results []evaluation.
 	}
 	if output := c.String("output"); output != "" {
 		if err := episode.WriteFile(output, results[0].Episodes); err != nil {
+			return err
+		}
+	}
+	if path := c.String("inspect"); path != "" {
+		tokenizer, err := chat.Load(first.Tokenizer)
+		if err == nil {
+			err = results[0].Inspect(cfg, first.Identity).Write(path, tokenizer)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -57,17 +57,25 @@ func cluster(episodes []*episode.Episode, of func(*episode.Episode) float64) clu
 // mean is that over all episodes.
 func (c clusters) mean() float64 { return statistics.Sum(c.sums) / statistics.Sum(c.counts) }
 
+// deviation is the standard error of the mean: that of a ratio of sums over independent tasks (Cochran, Sampling
+// Techniques, 6.4), which for tasks of equal size is the error of the mean of their means.
+func (c clusters) deviation() float64 {
+	mean, squares, n := c.mean(), 0.0, float64(len(c.sums))
+	for i, sum := range c.sums {
+		residual := sum - mean*c.counts[i]
+		squares += residual * residual
+	}
+	return math.Sqrt(n/(n-1)*squares) / statistics.Sum(c.counts)
+}
+
 // interval is the mean with its interval, and how that was made; share says that values lie between 0 and 1. The
-// cluster-robust error is that of a ratio of sums (Cochran, Sampling Techniques, 6.4), which for tasks of equal size is
-// the error of the mean of their means. The bootstrap's percentiles are widened for few tasks (Hesterberg 2015, What
+// bootstrap's percentiles are widened for few tasks (Hesterberg 2015, What
 // Teachers Should Know About the Bootstrap, 5.3).
 func (c clusters) interval(share bool) (mean, low, high float64, how Method) {
 	n := float64(len(c.sums))
 	mean = c.mean()
-	squares, whole := 0.0, true
+	whole := true
 	for i, sum := range c.sums {
-		residual := sum - mean*c.counts[i]
-		squares += residual * residual
 		whole = whole && (sum == 0 || sum == c.counts[i])
 	}
 	switch {
@@ -91,7 +99,7 @@ func (c clusters) interval(share bool) (mean, low, high float64, how Method) {
 		}, [][]float64{tasks})
 		return mean, low, high, bootstrap
 	}
-	half := statistics.Student((1+confidence)/2, n-1) * math.Sqrt(n/(n-1)*squares) / statistics.Sum(c.counts)
+	half := statistics.Student((1+confidence)/2, n-1) * c.deviation()
 	if low, high = mean-half, mean+half; share {
 		low, high = max(low, 0), min(high, 1)
 	}

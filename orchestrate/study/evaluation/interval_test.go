@@ -141,7 +141,7 @@ func TestKeep(t *testing.T) {
 	keep := Keep{Dir: dir}
 	c := &config.Config{}
 	c.Validation.Envs = sources
-	of, err := Identify(c, "build", "weights")
+	of, err := Identify(c, "build", "weights", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestKeep(t *testing.T) {
 		t.Fatalf("found %+v", got)
 	}
 	c.Validation.Temperature = 0.5
-	other, err := Identify(c, "build", "weights")
+	other, err := Identify(c, "build", "weights", "")
 	if err != nil {
 		t.Fatal(err)
 	}

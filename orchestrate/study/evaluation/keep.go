@@ -30,8 +30,8 @@ type Identity struct {
 	Settings string `json:"settings"`
 }
 
-// Identify names the tasks and settings of a configuration.
-func Identify(c *config.Config, build, model string) (Identity, error) {
+// Identify names the tasks and settings of a configuration whose tokenizer lies in a directory.
+func Identify(c *config.Config, build, model, tokenizer string) (Identity, error) {
 	var levels []string // the files that options name
 	for _, e := range c.Validation.Envs {
 		for _, key := range slices.Sorted(maps.Keys(e.Options)) {
@@ -47,7 +47,7 @@ func Identify(c *config.Config, build, model string) (Identity, error) {
 	words := []string{fileHash(c.Model.ChatTemplate)}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
 		"generation_config.json"} {
-		words = append(words, fileHash(filepath.Join(c.Model.Path, name)))
+		words = append(words, fileHash(filepath.Join(tokenizer, name)))
 	}
 	settings, err := hashOf(c.Rollout, c.Rewards, c.Run.Seed, c.Validation.Temperature, c.Validation.TopP, c.Model.DType,
 		c.Model.Device, words)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/stat/distuv"
 
@@ -35,16 +36,23 @@ var measures = []struct {
 // Differences compares every result with the first, task by task, so that what makes a task hard for both does not
 // count as noise. A task's value is the mean over its episodes. Intervals are of the mean difference over
 // tasks, as those of a result are over its tasks; better and worse count the tasks that changed, and p is the sign
-// test's of these.
+// test's of these. changed, for programs, are the tasks that changed sides.
 func Differences(list []Result) *table.Table {
-	t := table.New("metric", "a", "b", "difference", "pairs", "better", "worse", "p")
+	t := table.New("metric", "a", "b", "difference", "pairs", "better", "worse", "p", "changed")
+	t.Columns[8].Hidden = true
 	t.Columns[3].Low, t.Columns[3].High, t.Columns[3].Format = "low", "high", "%+.3f"
 	t.Columns[1].Hidden, t.Columns[5].Head, t.Columns[6].Head, t.Columns[7].Format = true, "up", "down", "%.2g"
 	for _, other := range list[min(1, len(list)):] {
 		for _, m := range measures {
 			before, after := byTask(list[0].Episodes, m.of), byTask(other.Episodes, m.of)
 			for _, tag := range tagsOf(list[0].Episodes) {
-				t.Add(compare(tag+"/"+m.name, tag, list[0].Name, other.Name, before, after)...)
+				row := compare(tag+"/"+m.name, tag, list[0].Name, other.Name, before, after)
+				if m.name == "success" {
+					row = append(row, slices.DeleteFunc(changes(before, after), func(c change) bool {
+						return !strings.HasPrefix(c.Task, tag+"/")
+					}))
+				}
+				t.Add(row...)
 			}
 		}
 	}
@@ -110,22 +118,34 @@ func ofTag(episodes []*episode.Episode, tag string) []*episode.Episode {
 	return slices.DeleteFunc(slices.Clone(episodes), func(e *episode.Episode) bool { return e.Tag != tag })
 }
 
-// Changed lists the tasks of which one result solved at least half of its episodes and another did not, by tag and
-// seed.
-func Changed(list []Result) *table.Table {
-	t := table.New("task", "a", "b", "before", "after")
-	t.Columns[1].Hidden = len(list) < 3
-	for i := range t.Columns[3:] {
-		t.Columns[3+i].Format = "%.2f"
+// change is a task of which one result solved at least half of its episodes and another did not.
+type change struct {
+	Task   string  `json:"task"` // tag and seed
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+}
+
+// changes are those between successes by task, in the order of tags and seeds.
+func changes(before, after map[task]float64) []change {
+	list := []change{}
+	for _, of := range slices.SortedFunc(maps.Keys(before), func(x, y task) int {
+		return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.seed, y.seed))
+	}) {
+		if value, played := after[of]; played && (value >= 0.5) != (before[of] >= 0.5) {
+			list = append(list, change{fmt.Sprintf("%s/%d", of.tag, of.seed), before[of], value})
+		}
 	}
+	return list
+}
+
+// Changed lists the tasks that changed sides between the first result and the others.
+func Changed(list []Result) *table.Table {
+	t := table.New("task", "b", "before", "after")
+	t.Columns[1].Hidden = len(list) < 3
+	t.Columns[2].Format, t.Columns[3].Format = "%.2f", "%.2f"
 	for _, other := range list[min(1, len(list)):] {
-		before, after := byTask(list[0].Episodes, success), byTask(other.Episodes, success)
-		for _, of := range slices.SortedFunc(maps.Keys(before), func(x, y task) int {
-			return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.seed, y.seed))
-		}) {
-			if value, played := after[of]; played && (value >= 0.5) != (before[of] >= 0.5) {
-				t.Add(fmt.Sprintf("%s/%d", of.tag, of.seed), list[0].Name, other.Name, before[of], value)
-			}
+		for _, c := range changes(byTask(list[0].Episodes, success), byTask(other.Episodes, success)) {
+			t.Add(c.Task, other.Name, c.Before, c.After)
 		}
 	}
 	return t

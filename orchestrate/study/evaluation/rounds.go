@@ -6,18 +6,22 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"gyre/internal/table"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/study/inspect"
 )
 
 // Contender is a policy that is evaluated.
 type Contender struct {
-	Name     string
-	Identity Identity // the zero value: nothing is kept
-	Open     func(ctx context.Context) (*session.Evaluator, error)
+	Name      string
+	Tokenizer string   // its directory
+	Identity  Identity // the zero value: nothing is kept
+	Open      func(ctx context.Context) (*session.Evaluator, error)
 }
 
 // Options are how contenders are played. Zero values are the defaults.
@@ -152,4 +156,20 @@ func widest(list []Result) (width float64) {
 		return 1
 	}
 	return max(width, 6/tasks)
+}
+
+// Inspect is a result as a log of Inspect.
+func (r Result) Inspect(c *config.Config, of Identity) inspect.Log {
+	succeeded := cluster(r.Episodes, success)
+	scored := cluster(r.Episodes, func(e *episode.Episode) float64 { return e.Score })
+	l := inspect.Log{Task: strings.Join(tagsOf(r.Episodes), "+"), Model: "gyre/" + r.Name, Created: time.Now(),
+		Episodes: r.Episodes, Success: succeeded.mean(), Score: scored.mean(), Settings: map[string]any{"seed": c.Validation.Seed,
+			"temperature": c.Validation.Temperature, "top_p": c.Validation.TopP, "max_tokens": c.Rollout.MaxTokens}}
+	if of != (Identity{}) {
+		l.Hash = of.Hash(0)
+	}
+	if len(succeeded.sums) > 1 {
+		l.SuccessError, l.ScoreError = succeeded.deviation(), scored.deviation()
+	}
+	return l
 }
