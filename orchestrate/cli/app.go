@@ -22,9 +22,9 @@ import (
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
 	return []*cli.Command{demoCommand(), trainCommand(), evalCommand(), analyzeCommand(), sftCommand(),
-		serveCommand(), generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(), dataCommand(), plotCommand(),
-		componentsCommand(), reportCommand(), runsCommand(), episodesCommand(), uiCommand(),
-		sweepCommand(), searchCommand(), modelCommand(), envCommand(),
+		serveCommand(), chatCommand(), generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(),
+		dataCommand(), plotCommand(), componentsCommand(), reportCommand(), runsCommand(), episodesCommand(),
+		uiCommand(), sweepCommand(), searchCommand(), modelCommand(), envCommand(),
 		configCommand(), doctorCommand(), helpCommand(), versionCommand(), completionCommand()}
 }
 

@@ -25,7 +25,7 @@ func dpiFlag() cli.Flag {
 }
 func forceFlag() cli.Flag { return toggle("force", "replace an existing model directory") }
 func deviceFlag() cli.Flag {
-	return withDefault("device", "cpu", "compute on `NAME`: cpu, cuda, cuda:N or aten")
+	return withDefault("device", "cpu", "`NAME`: cpu, cuda, cuda:N or aten")
 }
 func dtypeFlag() cli.Flag {
 	return withDefault("dtype", string(torch.ComputeAuto), "in `TYPE`: auto, float32 or bfloat16")

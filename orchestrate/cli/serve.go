@@ -13,20 +13,21 @@ import (
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
 	"gyre/orchestrate/serve/openai"
+	"gyre/orchestrate/serve/page"
 )
 
 func serveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "serve", Usage: "answer OpenAI's API with a model or a run's policy", ArgsUsage: "MODEL|RUN",
 		Flags: append(hostFlags(),
-			integer("port", 8080, 0, 65535, "listen on port `N`; 0 = any free one"),
-			withDefault("listen", "127.0.0.1", "listen on `ADDRESS`, or ADDRESS:PORT"),
-			text("key-env", "take the key that clients send from the variable `NAME`"),
+			integer("port", 8080, 0, 65535, "port `N`; 0 = any free one"),
+			withDefault("listen", "127.0.0.1", "`ADDR`, or ADDR:PORT"),
+			text("key-env", "clients send the key in the variable `NAME`"),
 			text("tls-cert", "certificate `FILE` (PEM)"),
 			text("tls-key", "the certificate's key `FILE` (PEM)"),
 			toggle("insecure", "beyond this machine without TLS"),
 			atLeast(1, "max-body-mib", 64, "refuse requests above `N` MiB"),
-			atLeast(1, "max-connections", 2048, "keep `N` connections open at most")),
+			atLeast(1, "max-connections", 2048, "at most `N` are open")),
 		Action: serveModel,
 	}
 }
@@ -34,13 +35,13 @@ func serveCommand() *cli.Command {
 // hostFlags are those of the commands that open a model to sample from it for as long as somebody asks.
 func hostFlags() []cli.Flag {
 	return []cli.Flag{
-		text("served-model", "`NAME` of the model for clients; the folder as given by default"),
+		text("served-model", "the model's `NAME`, if not the folder"),
 		adapterFlag(),
-		text("chat-template", "Jinja `FILE` in place of the model's own template"),
-		atLeast(0, "max-length", 0, "tokens of prompt and reply; 0 = the model's, up to 32768"),
-		atLeast(1, "max-sequences", 64, "requests that decode together"),
-		atLeast(1, "max-waiting", 256, "further requests that may wait"),
-		atLeast(0, "kv-mib", 0, "memory of keys and values; 0 = 1024, or what one request needs"),
+		text("chat-template", "Jinja `FILE` for the model's own"),
+		atLeast(0, "max-length", 0, "`N` tokens; 0 = the model's, up to 32768"),
+		atLeast(1, "max-sequences", 64, "`N` requests decode together"),
+		atLeast(1, "max-waiting", 256, "`N` more may wait"),
+		atLeast(0, "kv-mib", 0, "`N` MiB of keys and values; 0 = 1024"),
 		atLeast(0, "threads", 0, "use `N` CPU threads; 0 = one per core"), deviceFlag(), dtypeFlag(),
 	}
 }
@@ -95,6 +96,7 @@ func serveModel(c *cli.Context) error {
 	defer h.Close()
 	server := serve.New(h, o)
 	openai.Mount(server, nil)
+	page.Mount(server)
 	return server.Run(c.Context, func(url string) { fmt.Fprintln(c.App.Writer, url) })
 }
 

@@ -40,6 +40,7 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 			s.log.Info("request", "id", id, "from", clientOf(r), "method", r.Method, "path", r.URL.Path,
 				"status", w.status, "bytes", w.sent, "seconds", time.Since(begun).Round(time.Microsecond).Seconds())
 		}()
+		whole := r.Body
 		if r.Body != nil && r.ContentLength != 0 {
 			_ = control.SetReadDeadline(begun.Add(s.options.SendTimeout)) // fails where there is no connection: in tests
 			r.Body = &body{ReadCloser: http.MaxBytesReader(rw, r.Body, s.options.MaxBody), control: control}
@@ -54,6 +55,8 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 				Message: "the API key is missing or wrong: send it as Authorization: Bearer KEY"})
 		case r.ContentLength > s.options.MaxBody:
 			w.Header().Set("Connection", "close")
+			// a client that is still sending would not read the answer
+			_, _ = io.CopyN(io.Discard, whole, min(r.ContentLength, 2*s.options.MaxBody))
 			Fail(w, http.StatusRequestEntityTooLarge, tooLarge(s.options.MaxBody))
 		case pattern == "":
 			s.unknown(w, r, handler)

@@ -86,7 +86,10 @@ type Piece struct {
 
 // Driver steps an engine.
 type Driver struct {
-	Engine     Engine
+	Engine Engine
+	// Tolerant hands out a request whose policy has diverged, while those of other policies go on, as an output that ends
+	// with [torch.FinishNotFinite]. Otherwise it is an error of the step.
+	Tolerant   bool
 	tokenizer  Tokenizer
 	vocabulary bool // the engine has it
 	live       map[uint64]*reply
@@ -169,7 +172,7 @@ func (d *Driver) Step() ([]torch.Output, error) {
 		if err := d.finish(out); err != nil {
 			return nil, err
 		}
-		if out.Finish == torch.FinishNotFinite {
+		if out.Finish == torch.FinishNotFinite && !d.Tolerant {
 			return nil, fmt.Errorf("request %d: its policy's logits are %w: it has diverged", out.ID, torch.ErrNotFinite)
 		}
 	}

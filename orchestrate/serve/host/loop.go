@@ -60,6 +60,7 @@ func (h *Host) run() {
 // step makes one step of the engine and ends the streams of those that it finished. A step that fails ends all.
 func (h *Host) step() {
 	outputs, err := h.driver.Step()
+	h.note() // before anybody hears of the end of a request
 	for _, out := range outputs {
 		if s := h.live[out.ID]; s != nil {
 			delete(h.live, out.ID)
@@ -68,8 +69,8 @@ func (h *Host) step() {
 	}
 	if err != nil {
 		h.giveUp(err)
+		h.note()
 	}
-	h.note()
 }
 
 // note keeps the state of the engine for those who ask for it.

@@ -182,6 +182,7 @@ func (h *Host) load(m *experiment.Model, dir string) error {
 		return err
 	}
 	h.driver = generation.New(h.engine, h.tokenizer)
+	h.driver.Tolerant = true
 	h.note()
 	return nil
 }

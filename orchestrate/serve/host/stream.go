@@ -164,8 +164,13 @@ func (s *Stream) Wait() (torch.Output, error) {
 		return torch.Output{}, context.Cause(s.ctx)
 	}
 	s.stop()
-	if s.err == nil && s.output.Finish == torch.FinishAbort && s.ctx.Err() != nil {
+	switch {
+	case s.err != nil:
+		return s.output, s.err
+	case s.output.Finish == torch.FinishAbort && s.ctx.Err() != nil:
 		return s.output, context.Cause(s.ctx)
+	case s.output.Finish == torch.FinishNotFinite:
+		return s.output, fmt.Errorf("the logits of the model are %w: it has diverged", torch.ErrNotFinite)
 	}
-	return s.output, s.err
+	return s.output, nil
 }

@@ -1,0 +1,175 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// answer is what tests look at of chat completions and completions, whole and in parts.
+type answer struct {
+	Choices []struct {
+		Index    int
+		Text     string
+		Message  struct{ Content string }
+		Delta    struct{ Content, Role string }
+		Logprobs *struct {
+			Content []struct {
+				Logprob float32
+				Top     []struct{ Logprob float32 } `json:"top_logprobs"`
+			}
+			Tokens []string  `json:"tokens"`
+			Values []float32 `json:"token_logprobs"`
+		}
+		FinishReason *string `json:"finish_reason"`
+		TokenIDs     []int32 `json:"token_ids"`
+	}
+	Usage          map[string]any
+	PromptTokenIDs []int32 `json:"prompt_token_ids"`
+}
+
+// reply is a choice put together.
+type reply struct {
+	Text, Finish string
+	IDs          []int32
+	Logprobs     []float32
+}
+
+// ask gives the choices of a request, and the whole answer or the last part of it.
+func (s *served) ask(path, body string, stream bool) (replies []reply, last answer) {
+	s.Helper()
+	if stream {
+		body = strings.TrimSuffix(body, "}") + `, "stream": true, "stream_options": {"include_usage": true}}`
+	}
+	resp, text := s.do("POST", path, body)
+	if resp.StatusCode != 200 {
+		s.Fatal(text)
+	}
+	events := []string{text}
+	if stream {
+		if !strings.HasSuffix(text, "\n\ndata: [DONE]\n\n") || resp.Header.Get("Content-Type") != "text/event-stream" {
+			s.Errorf("a stream ends with %.60q", text[max(0, len(text)-60):])
+		}
+		events = strings.Split(strings.TrimSuffix(text, "\n\ndata: [DONE]\n\n"), "\n\n")
+	}
+	for _, event := range events {
+		last = answer{}
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(event, "data: ")), &last); err != nil {
+			s.Fatalf("%q: %v", event, err)
+		}
+		for _, c := range last.Choices {
+			for len(replies) <= c.Index {
+				replies = append(replies, reply{})
+			}
+			r := &replies[c.Index]
+			r.Text += c.Text + c.Message.Content + c.Delta.Content
+			r.IDs = append(r.IDs, c.TokenIDs...)
+			if c.Logprobs != nil {
+				r.Logprobs = append(r.Logprobs, c.Logprobs.Values...)
+				for _, token := range c.Logprobs.Content {
+					r.Logprobs = append(r.Logprobs, token.Logprob)
+					if len(token.Top) != 2 || token.Top[0].Logprob < token.Top[1].Logprob {
+						s.Errorf("alternatives %v", token.Top)
+					}
+				}
+			}
+			if c.FinishReason != nil {
+				r.Finish += *c.FinishReason
+			}
+		}
+	}
+	return replies, last
+}
+
+// What is streamed is what is answered whole: texts, ids, log-probs, reasons and counts, of every choice.
+func TestStreamsAreTheWhole(t *testing.T) {
+	s := start(t, nil)
+	const chat = hello + `, "n": 3, "seed": 5, "temperature": 0.9, "max_tokens": 30, "return_token_ids": true, ` +
+		`"logprobs": true, "top_logprobs": 2}`
+	const plain = `{"model": "tiny", "prompt": [[97, 98], [1, 2, 3]], "n": 2, "seed": 5, "max_tokens": 30, ` +
+		`"return_token_ids": true, "logprobs": 2, "stop": ["a", "e", "::"]}`
+	for path, body := range map[string]string{"/v1/chat/completions": chat, "/v1/completions": plain} {
+		whole, answered := s.ask(path, body, false)
+		parts, last := s.ask(path, body, true)
+		if !reflect.DeepEqual(whole, parts) {
+			t.Errorf("%s: whole %+v\nstreamed %+v", path, whole, parts)
+		}
+		for _, usage := range []map[string]any{answered.Usage, last.Usage} {
+			delete(usage, "prompt_tokens_details") // the second time, prompts are found in the cache
+		}
+		if !reflect.DeepEqual(answered.Usage, last.Usage) || last.Usage["total_tokens"].(float64) < 10 {
+			t.Errorf("%s: usage %v, streamed %v", path, answered.Usage, last.Usage)
+		}
+		for i, r := range whole {
+			if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) || r.Finish != "stop" && r.Finish != "length" ||
+				i > 0 && slices.Equal(r.IDs, whole[0].IDs) {
+				t.Errorf("%s: choice %d is %+v", path, i, r)
+			}
+			if path == "/v1/completions" && strings.ContainsAny(r.Text, "ae") {
+				t.Errorf("a stop string is in %q", r.Text)
+			}
+		}
+		one, _ := s.ask(path, strings.Replace(strings.Replace(body, `"n": 3`, `"n": 1`, 1), `"n": 2`, `"n": 1`, 1), false)
+		if !reflect.DeepEqual(one[0], whole[0]) {
+			t.Errorf("%s: the first of one is %+v, of several %+v", path, one[0], whole[0])
+		}
+	}
+}
+
+func TestResponses(t *testing.T) {
+	s := start(t, nil)
+	chat, _ := s.ask("/v1/chat/completions", hello+`, "temperature": 0, "max_tokens": 9}`, false)
+	const body = `{"model": "tiny", "input": "hello", "temperature": 0, "max_output_tokens": 9`
+	type response struct {
+		Status string
+		Output []struct{ Content []struct{ Text string } }
+		Usage  struct {
+			Output int `json:"output_tokens"`
+		}
+	}
+	_, text := s.do("POST", "/v1/responses", body+"}")
+	var whole response
+	if err := json.Unmarshal([]byte(text), &whole); err != nil || len(whole.Output) != 1 ||
+		whole.Output[0].Content[0].Text != chat[0].Text || whole.Status != "incomplete" || whole.Usage.Output != 9 {
+		t.Errorf("%s: want the text %q", text, chat[0].Text)
+	}
+	_, text = s.do("POST", "/v1/responses", body+`, "stream": true}`)
+	var said string
+	var kinds []string
+	for i, event := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		kind, data, _ := strings.Cut(strings.TrimPrefix(event, "event: "), "\ndata: ")
+		var e struct {
+			Type     string
+			Number   int `json:"sequence_number"`
+			Delta    string
+			Response response
+		}
+		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != kind || e.Number != i {
+			t.Errorf("event %d: %q, %v", i, event, err)
+		}
+		said += e.Delta
+		if len(kinds) == 0 || kinds[len(kinds)-1] != kind {
+			kinds = append(kinds, kind)
+		}
+		if kind == "response.incomplete" && !reflect.DeepEqual(e.Response, whole) {
+			t.Errorf("streamed %+v, whole %+v", e.Response, whole)
+		}
+	}
+	want := strings.Fields("created in_progress output_item.added content_part.added output_text.delta output_text.done " +
+		"content_part.done output_item.done incomplete")
+	for i := range want {
+		want[i] = "response." + want[i]
+	}
+	if said != chat[0].Text || !slices.Equal(kinds, want) {
+		t.Errorf("streamed %q in %v", said, kinds)
+	}
+	if resp, text := s.do("POST", "/v1/responses", `{"model": "tiny", "instructions": "x", "max_output_tokens": 1, "input": [`+
+		`{"role": "user", "content": [{"type": "input_text", "text": "add"}]}, {"type": "message", "role": "assistant", `+
+		`"content": [{"type": "output_text", "text": "yes"}]}, {"role": "user", "content": "so?"}]}`); resp.StatusCode != 200 {
+		t.Errorf("a list of items: %s", text)
+	}
+	s.refused(400, "previous_response_id", "POST", "/v1/responses", body+`, "previous_response_id": "resp_1"}`)
+	s.refused(400, "expected message", "POST", "/v1/responses", `{"model": "tiny", "input": [{"type": "reasoning"}]}`)
+}
