@@ -34,7 +34,7 @@ func checkEndpoint(c *cli.Context) error {
 		return excludes(c, "endpoint", "the server plays, with the model that it has", "checkpoint", "adapter", "ranks",
 			"dry-run")
 	}
-	for _, name := range []string{"served-model", "key-env", "concurrency", "endpoint-timeout", "prices"} {
+	for _, name := range []string{"served-model", "endpoint-model", "key-env", "concurrency", "patience", "prices"} {
 		if c.IsSet(name) {
 			return Usagef("--%s is about a server: name it with --endpoint URL", name)
 		}
@@ -116,8 +116,9 @@ func fingerprint(cfg *config.Config, policy session.Evaluated) (weights, tokeniz
 // served is the policy of a server.
 func served(c *cli.Context, cfg *config.Config, keep evaluation.Keep, program string, console *metrics.Console) (
 	one evaluation.Contender, err error) {
-	where := endpoint.Config{URL: c.String("endpoint"), Model: c.String("served-model"),
-		Concurrency: c.Int("concurrency"), Timeout: time.Duration(c.Int("endpoint-timeout")) * time.Second}
+	where := endpoint.Config{URL: c.String("endpoint"),
+		Model:       cmp.Or(c.String("served-model"), c.String("endpoint-model")),
+		Concurrency: c.Int("concurrency"), Timeout: time.Duration(c.Int("patience")) * time.Second}
 	if name := c.String("key-env"); name != "" {
 		if where.Key = os.Getenv(name); where.Key == "" {
 			return one, Usagef("--key-env %s: the variable is not set", name)

@@ -154,7 +154,7 @@ func TestEndpointGivesTheTableOfTheEngine(t *testing.T) {
 	}
 	s := serveTiny(t, tiny)
 	s.flaky = true
-	over := append(args, "--endpoint", s.URL, "--served-model", "tiny", "--prices", "1,2", "--endpoint-timeout", "3",
+	over := append(args, "--endpoint", s.URL, "--served-model", "tiny", "--prices", "1,2", "--patience", "3",
 		"--output", "remote.jsonl")
 	code, got, stderr := runIn(t, dir, over...)
 	if code != 0 || got != want {

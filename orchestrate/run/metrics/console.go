@@ -55,7 +55,8 @@ type Console struct {
 	terminal bool
 	colour   bool
 	bar      *Bar
-	table    rows // shown so far, on a terminal
+	table    rows  // shown so far, on a terminal
+	head     *head // above them; nil where there is none
 }
 
 // NewConsole writes to out. On a terminal it draws progress bars, and colours unless NO_COLOR is set or TERM is dumb;
@@ -64,6 +65,9 @@ func NewConsole(out io.Writer) *Console {
 	c := &Console{Quiet: 10 * time.Second, out: out}
 	if file, ok := out.(*os.File); ok {
 		c.terminal = term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+		if _, height, err := term.GetSize(int(file.Fd())); c.terminal && err == nil && height > headLines+5 {
+			c.head = &head{}
+		}
 	}
 	c.colour = c.terminal && os.Getenv("NO_COLOR") == ""
 	return c
@@ -76,18 +80,25 @@ func (c *Console) Write(message []byte) (int, error) {
 	if c.bar != nil {
 		c.bar.clear()
 	}
+	if c.head != nil && c.head.top != nil {
+		return len(message), c.head.add(c.out, string(message))
+	}
 	return c.out.Write(message)
 }
 
-// Step prints a step out of total: on a terminal as a row of a table that is no wider than the terminal, elsewhere as
-// the whole line.
+// Step prints a step out of total: on a terminal as a row of a table that is no wider than the terminal, below a head
+// with the time left and curves, elsewhere as the whole line.
 func (c *Console) Step(step, total int, values map[string]any) {
 	if !c.terminal {
 		fmt.Fprintln(c, StepText(step, total, values))
 		return
 	}
 	c.mu.Lock()
-	header, row := c.table.row(table.Width(c.out), step, total, cells(values))
+	width := table.Width(c.out)
+	header, row := c.table.row(width, step, total, cells(values))
+	if c.head != nil {
+		c.head.note(time.Now(), width, step, total, values)
+	}
 	c.mu.Unlock()
 	if header != "" && c.colour {
 		header = "\x1b[2m" + header + "\x1b[0m" // dim
