@@ -48,6 +48,7 @@ type served struct {
 	url  string
 	host *host.Host
 	log  *safe
+	stop func() // what SIGTERM does
 }
 
 // qwenTools is a template that writes tools and calls as Qwen's does.
@@ -80,6 +81,7 @@ func start(t *testing.T, change func(*host.Options, *serve.Options)) *served {
 	openai.Mount(server, nil)
 	page.Mount(server)
 	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() { ended <- server.Run(ctx, func(url string) { ready <- url }) }()
 	select {
@@ -252,6 +254,54 @@ func TestAClientThatHangsUpFreesItsBlocks(t *testing.T) {
 	cancel()
 	if stats := s.settled(); stats.BlocksFree+stats.BlocksCached != stats.BlocksTotal {
 		t.Errorf("blocks are held: %+v", stats)
+	}
+}
+
+// What runs when the server is told to end is finished, and nobody else is let in.
+func TestDraining(t *testing.T) {
+	s := start(t, nil)
+	resp, err := s.stream(t.Context(), 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) || !bytes.Contains(rest, []byte(`"length"`)) {
+		t.Errorf("the stream ends with %.200q, %v", rest[max(0, len(rest)-200):], err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := http.Get(s.url + "/healthz"); err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("a minute later it still listens")
+		}
+	}
+}
+
+// A client that does not take its answer holds up nobody and is dropped.
+func TestASlowReaderIsDropped(t *testing.T) {
+	s := start(t, func(_ *host.Options, o *serve.Options) { o.ReceiveTimeout = 200 * time.Millisecond })
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	body := hello + `, "stream": true, "ignore_eos": true, "logprobs": true, "top_logprobs": 20}`
+	if _, err := fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); s.host.Unfinished() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a minute later it has not begun")
+		}
+	}
+	if resp, text := s.do("POST", "/v1/chat/completions", hello+`, "max_tokens": 1}`); resp.StatusCode != http.StatusOK {
+		t.Errorf("another client gets %d %s", resp.StatusCode, text)
+	}
+	if stats := s.settled(); stats.DecodeTokens > 30000 {
+		t.Errorf("all of %d tokens were sampled for it", stats.DecodeTokens)
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"gyre/orchestrate/serve/host"
 )
 
@@ -117,10 +115,10 @@ func (s *Server) Run(ctx context.Context, ready func(url string)) error {
 		return err
 	}
 	address, scheme := listener.Addr().String(), "http"
-	listener = netutil.LimitListener(listener, s.options.MaxConnections)
 	server := &http.Server{Handler: s.guard(s.mux), ReadHeaderTimeout: s.options.HeaderTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)} // of clients that break off
+		ConnState: newConnections(s.options.MaxConnections).changed,
+		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)} // of clients that break off
 	if s.options.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(s.options.Cert, s.options.CertKey)
 		if err != nil {
