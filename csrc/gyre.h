@@ -422,6 +422,9 @@ typedef struct {
   const int64_t* stop_string_lens;
   int64_t num_stop_strings;
   const gyre_model* policy;  // NULL: the engine's model. Its base, or an adapter beside that
+  // The last so many tokens of the prompt were drawn for this request before: its reply goes on from there. They count
+  // as output (positions of draws, max_tokens, stop strings) and are polled with log-probs of 0.
+  int64_t drawn;
 } gyre_request;
 
 typedef struct {

@@ -60,6 +60,9 @@ type Request struct {
 	// Policy is the base of the engine's model, or an adapter beside that base; nil: the engine's model. It may be closed
 	// before the request is finished.
 	Policy *Model
+	// Drawn says how many of the prompt's last tokens were drawn for this request before, when it was given up: its reply
+	// goes on from there, to the tokens that it would have had. The output has them again, with log-probs of 0.
+	Drawn int
 }
 
 // Finish is the reason why a sequence ended.
@@ -175,7 +178,7 @@ func (e *Engine) Submit(r Request) error {
 		request := C.gyre_request{
 			id: C.uint64_t(r.ID), prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
 			sampling: *as[C.gyre_sampling](&r.Sampling),
-			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)),
+			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)), drawn: C.int64_t(r.Drawn),
 		}
 		if n := len(r.StopStrings); n > 0 {
 			strings, lengths := make([]*C.char, n), make([]C.int64_t, n)

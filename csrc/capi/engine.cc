@@ -33,7 +33,8 @@ gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r) {
     gyre::Request request{.id = r->id,
                           .prompt = {r->prompt, r->prompt + r->prompt_len},
                           .sampling = r->sampling,
-                          .stop_ids = {r->stop_ids, r->stop_ids + r->num_stop_ids}};
+                          .stop_ids = {r->stop_ids, r->stop_ids + r->num_stop_ids},
+                          .drawn = r->drawn};
     for (int64_t i = 0; i < r->num_stop_strings; ++i) {
       request.stop_strings.emplace_back(r->stop_strings[i], static_cast<size_t>(r->stop_string_lens[i]));
     }

@@ -103,7 +103,9 @@ void Engine::submit(Request request) {
     throw std::invalid_argument(name + "its policy is no language model beside the base of the engine's, or several " +
                                 "ranks sample together");
   }
-  scheduler_.add(std::make_unique<Sequence>(std::move(request)));
+  auto sequence = std::make_unique<Sequence>(std::move(request));
+  stop_matcher_.resume(*sequence);
+  scheduler_.add(std::move(sequence));
 }
 
 void Engine::forget_older_weights() {

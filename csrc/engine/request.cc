@@ -20,13 +20,22 @@ void StopMatcher::set_vocabulary(std::string data, std::vector<int64_t> offsets)
   offsets_ = std::move(offsets);
 }
 
+// Ids behind the table are padding of the embedding matrix: they stand for no text.
+void StopMatcher::append(Sequence& sequence, int32_t id) const {
+  if (const auto token = static_cast<size_t>(id); token + 1 < offsets_.size())
+    sequence.text.append(data_, offsets_[token], offsets_[token + 1] - offsets_[token]);
+}
+
+void StopMatcher::resume(Sequence& sequence) const {
+  if (sequence.request.stop_strings.empty()) return;
+  for (int64_t i = sequence.prompt_length(); i < sequence.length(); ++i) append(sequence, sequence.tokens[i]);
+}
+
 bool StopMatcher::advance(Sequence& sequence) const {
   const auto& stops = sequence.request.stop_strings;
   if (stops.empty()) return false;
   const size_t before = sequence.text.size();
-  // Ids behind the table are padding of the embedding matrix: they stand for no text.
-  if (const auto token = static_cast<size_t>(sequence.tokens.back()); token + 1 < offsets_.size())
-    sequence.text.append(data_, offsets_[token], offsets_[token + 1] - offsets_[token]);
+  append(sequence, sequence.tokens.back());
   if (sequence.outputs() < sequence.request.sampling.min_tokens) return false;
   return std::ranges::any_of(stops, [&](const std::string& stop) {
     // A match that ended earlier was seen then (or forbidden by min_tokens): start where one can end in the new bytes.
@@ -85,12 +94,15 @@ void check(const Request& request, const gyre_engine_config& config, const Model
           name + "alternatives must be between 0 and " +
               std::to_string(std::min<int64_t>(GYRE_MAX_ALTERNATIVES, vocab)) + ", got " +
               std::to_string(s.alternatives));
+  require(request.drawn >= 0 && request.drawn < std::min(prompt, s.max_tokens),
+          name + "drawn must be between 0 and less than both the prompt's tokens and max_tokens, got " +
+              std::to_string(request.drawn));
   for (const std::string& stop : request.stop_strings) require(!stop.empty(), name + "a stop string is empty");
   require(prompt < config.max_length, name + "the prompt has " + std::to_string(prompt) +
                                           " tokens, but prompt and output together may have " +
                                           std::to_string(config.max_length) + " (max_length)");
   // The last token is never computed.
-  const int64_t pages = pages_for(prompt + std::min(s.max_tokens, config.max_length - prompt) - 1);
+  const int64_t pages = pages_for(prompt + std::min(s.max_tokens - request.drawn, config.max_length - prompt) - 1);
   require(pages <= pool_pages(config, bytes_per_page),
           name + "a prompt of " + std::to_string(prompt) + " and up to " + std::to_string(s.max_tokens) +
               " new tokens needs " + std::to_string(pages) + " KV pages, but the pool has " +

@@ -23,6 +23,7 @@ struct Request {
   gyre_sampling sampling{};
   std::vector<int32_t> stop_ids{};          // ids outside the vocabulary never occur and are harmless
   std::vector<std::string> stop_strings{};  // bytes
+  int64_t drawn = 0;                        // last tokens of the prompt that are output of an earlier request
 };
 
 struct Output {
@@ -37,7 +38,13 @@ struct Output {
 };
 
 struct Sequence {
-  explicit Sequence(Request r) : request(std::move(r)), tokens(request.prompt) {}
+  explicit Sequence(Request r)
+      : request(std::move(r)),
+        tokens(request.prompt),
+        logprobs(request.drawn),
+        sampling_logprobs(request.drawn),
+        alternatives(request.drawn * request.sampling.alternatives),
+        reported(request.drawn) {}
 
   Request request;
   std::vector<int32_t> tokens;  // the prompt, then the output
@@ -56,7 +63,7 @@ struct Sequence {
   int64_t cached = 0;    // prompt positions that the prefix cache held when it started
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
-  int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()) - request.drawn; }
   int64_t outputs() const { return length() - prompt_length(); }
   int64_t pending() const { return length() - computed; }
   // One row away from its next token, having produced some already.
@@ -72,11 +79,15 @@ class StopMatcher {
   void set_vocabulary(std::string data, std::vector<int64_t> offsets);
   bool has_vocabulary() const { return offsets_.size() > 1; }
 
+  // Fills sequence.text with what was drawn before.
+  void resume(Sequence& sequence) const;
   // Appends the newest token's bytes to sequence.text and tells whether one of the request's stop strings ends within
   // those bytes. To be called once per output token.
   bool advance(Sequence& sequence) const;
 
  private:
+  void append(Sequence& sequence, int32_t id) const;
+
   std::string data_;
   std::vector<int64_t> offsets_;
 };

@@ -27,6 +27,7 @@ func trainCommand() *cli.Command {
 			resumeFlag(),
 			text("resume-from", "continue global_step_N `DIR` in a new run directory"),
 			text("replay", "update on the episodes in `FILE` (JSONL) instead of playing"),
+			text("replay-schedule", "draw each token with the weights that drew it in `RUN`, in a new run: the same bits"),
 			atLeast(1, "until", 0, "pause after step `N`, saved; --resume goes on"),
 			dryRunFlag(), planDeviceFlag(), ranksFlag(), restartsFlag(),
 		},
@@ -36,7 +37,7 @@ func trainCommand() *cli.Command {
 				return err
 			}
 			options := session.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"),
-				Replay: c.String("replay"), Until: c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
+				Replay: c.String("replay"), Repeat: c.String("replay-schedule"), Until: c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
 			switch {
 			case c.Bool("dry-run") && c.IsSet("device"):
 				return planScale(c, cfg)

@@ -22,6 +22,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkFilter(report)
 	c.checkAlgorithm(report)
 	c.checkUpdate(report)
+	c.checkAhead(report)
 	c.checkImportance(report)
 	c.checkAnalysis(report)
 	c.checkComponents(report)
@@ -206,6 +207,25 @@ func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
 	}
 	if c.Actor.ClipDual > 0 && c.Actor.ClipDual <= 1 {
 		report("actor.clip_dual", "expected 0 (off) or a number > 1, got %v", c.Actor.ClipDual)
+	}
+}
+
+// checkAhead reports what cannot be done while batches are played ahead of their steps.
+func (c *Config) checkAhead(report func(key, format string, args ...any)) {
+	if n := c.FSDP.Samplers; n > 0 {
+		report("fsdp.samplers", "%d ranks that only sample: this version cannot divide ranks into samplers and trainers; "+
+			"leave it 0", n)
+	}
+	if c.Rollout.Staleness == 0 {
+		return
+	}
+	if c.Rollout.OnUpdate == "keep" {
+		report("rollout.on_update", "this version cannot keep keys and values of older weights: take \"recompute\" or "+
+			"\"finish\"")
+	}
+	if c.Rollout.Replies == "action" {
+		report("rollout.staleness", "the log-probs under the weights that drew a reply are not known of the action that "+
+			"stands for it (rollout.replies = \"action\"): leave it 0")
 	}
 }
 

@@ -234,6 +234,12 @@ type Rollout struct {
 	OverlongTokens int `toml:"overlong_tokens" default:"0" range:"[0,)"`
 	// What an episode of max_length tokens loses.
 	OverlongPenalty float64 `toml:"overlong_penalty" default:"1.0" range:"[0,)"`
+	// Training steps that may pass between the drawing of a token and the training on it; 0 = a step plays its own
+	// batch. With more, episodes of later steps are played while environments wait and weights are updated.
+	Staleness int `toml:"staleness" default:"0" range:"[0,1000]"`
+	// What becomes of replies under way when the weights change: recompute, they go on and their keys and values are
+	// computed again; finish, they are completed first.
+	OnUpdate string `toml:"on_update" default:"recompute" oneof:"keep,recompute,finish"`
 	// Share of the training episodes of the last four steps that may be left out because their environments failed,
 	// each twice, before the run ends.
 	MaxFailed float64 `toml:"max_failed" default:"0.5" range:"[0,1]"`
@@ -558,6 +564,8 @@ type FSDP struct {
 	Deterministic bool `toml:"deterministic" default:"false"`
 	// Lanes that a step's groups are dealt to when deterministic; the number of ranks must divide it.
 	Lanes int `toml:"lanes" default:"4" range:"[1,1024]"`
+	// Ranks that sample while the others train. Only 0 is possible: every rank does both.
+	Samplers int `toml:"samplers" default:"0" range:"[0,)"`
 	// Address or network interface over which ranks talk; empty = loopback, for ranks on one machine.
 	Bind string `toml:"bind"`
 	// Seconds that a rank waits for another in one exchange before the run is given up.

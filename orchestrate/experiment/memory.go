@@ -111,6 +111,10 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 
 func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 	c, actor := e.Config, e.Policy.Shape
+	if c.Rollout.Staleness > 0 && e.Parts.Learn { // beside updates too
+		own := add
+		add = func(_, what string, bytes int64) { own("always", what, bytes) }
+	}
 	ranks, together := max(e.Parts.Ranks, 1), 1
 	if ranks > 1 {
 		together = max(c.Engine.TensorParallel, 1)

@@ -31,6 +31,7 @@ type record struct {
 	Stop       string                 `json:"stop"`
 	Turns      [][]int                `json:"turns"` // observation, reply, end
 	Contexts   []int                  `json:"contexts,omitempty"`
+	Versions   [][]int                `json:"versions,omitempty"` // token, version
 	Components map[string][][]float64 `json:"components,omitempty"`
 }
 
@@ -58,6 +59,9 @@ func Encode(e *Episode) ([]byte, error) {
 	}
 	for i, turn := range e.Turns {
 		r.Turns[i] = []int{turn.Observation, turn.Reply, turn.End}
+	}
+	for _, run := range e.Versions {
+		r.Versions = append(r.Versions, []int{run.Token, run.Version})
 	}
 	if len(e.Components) > 0 {
 		r.Components = map[string][][]float64{}
@@ -213,6 +217,12 @@ func (r record) episode() (_ *Episode, err error) {
 			return nil, fmt.Errorf("turns[%d] has %d numbers, expected 3: [observation, reply, end]", i, len(turn))
 		}
 		e.Turns = append(e.Turns, Turn{Observation: turn[0], Reply: turn[1], End: turn[2]})
+	}
+	for i, pair := range r.Versions {
+		if len(pair) != 2 {
+			return nil, fmt.Errorf("versions[%d] has %d numbers, expected 2: [token index, version]", i, len(pair))
+		}
+		e.Versions = append(e.Versions, Run{Token: pair[0], Version: pair[1]})
 	}
 	if e.Rewards, err = readRewards("rewards", r.Rewards); err != nil {
 		return nil, err

@@ -8,7 +8,8 @@
 //
 // A line may go on with "contexts": [0, 57], the starts of the sequences that ids holds one after another (absent: it
 // is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named components of
-// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses.
+// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions":
+// [[0, 6], [40, 7]] says that tokens from 40 on were drawn with the weights after 7 training steps.
 //
 // ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
 // unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the
@@ -37,6 +38,9 @@ type Reward struct {
 	Token int
 	Value float64
 }
+
+// Run says from which token on a version of the weights drew.
+type Run struct{ Token, Version int }
 
 // Turn locates one turn in the token list: observation [Observation, Reply), reply [Reply, End).
 type Turn struct {
@@ -69,6 +73,9 @@ type Episode struct {
 	// by itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the
 	// one before.
 	Contexts []int
+	// Versions are the versions of the weights that drew the tokens, in runs: each holds from its token on until the next.
+	// A version counts the training steps before; nil = unknown.
+	Versions []Run
 	// Metrics are those of the environment (means over turns) and of the episode, not saved; sums of components are
 	// not among them.
 	Metrics map[string]float64
@@ -173,6 +180,12 @@ func (e *Episode) Check() error {
 	}
 	if err := e.checkContexts(); err != nil {
 		return err
+	}
+	for i, run := range e.Versions {
+		if run.Token < 0 || run.Token >= n || run.Version < 0 || i > 0 && run.Token <= e.Versions[i-1].Token {
+			return fmt.Errorf("versions[%d] = [%d, %d], expected a token behind that of the entry before and below %d, and a "+
+				"version of 0 or more", i, run.Token, run.Version, n)
+		}
 	}
 	return e.checkTurns()
 }

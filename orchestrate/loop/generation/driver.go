@@ -247,6 +247,23 @@ func RowSeed(seed uint64, i int) uint64 {
 	return z ^ z>>31
 }
 
+// Withdraw gives up requests that are unfinished and returns what was drawn of them. What others have asked for goes on.
+func (d *Driver) Withdraw(ids []uint64) ([]torch.Output, error) {
+	for _, id := range ids {
+		if err := d.Engine.Abort(id); err != nil {
+			return nil, err
+		}
+	}
+	outputs, err := d.Engine.Poll()
+	for _, out := range outputs {
+		if live := d.live[out.ID]; live != nil && live.grown != nil {
+			d.growing--
+		}
+		delete(d.live, out.ID)
+	}
+	return outputs, err
+}
+
 // Release gives up everything unfinished and leaves nothing behind in the engine.
 func (d *Driver) Release() error {
 	finished, err := d.Engine.Poll() // what is finished can no longer be aborted

@@ -44,7 +44,8 @@ func TestDemonstrationsAreWhatPlayWouldMake(t *testing.T) {
 					t.Errorf("demonstration %d: seed %d, success %v, log-probs %v", i, want.Seed, want.Success,
 						want.Logprob)
 				}
-				got.Index, got.Group, got.Logprob, got.Metrics, want.Metrics = want.Index, want.Group, nil, nil, nil
+				got.Index, got.Group, got.Logprob, got.Versions, got.Metrics, want.Metrics = want.Index, want.Group, nil, nil, nil,
+					nil
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("played %+v\nshown  %+v", got, want)
 				}

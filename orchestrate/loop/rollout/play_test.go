@@ -86,6 +86,7 @@ func TestTwoTurnsTokenByToken(t *testing.T) {
 		"manager_invalid_action": 0,
 		"action_is_valid":        1, "action_is_effective": 1, "cell": 1.5, "final_cell": 2,
 	}
+	want.Versions = []episode.Run{{Token: want.Turns[0].Reply, Version: 8}}
 	got := episodes[0]
 	if text, wantText := tok.Decode(got.IDs, false), tok.Decode(want.IDs, false); text != wantText {
 		t.Errorf("text\n%s\nwant\n%s", text, wantText)
@@ -285,7 +286,7 @@ func TestFailuresAreSeenWheneverTheyCome(t *testing.T) {
 		} else {
 			time.AfterFunc(wait, func() { workers.done <- result{err: failed} })
 		}
-		if err := (&round{away: 1}).collect(t.Context(), workers); !errors.Is(err, failed) {
+		if err := (&floor{away: 1, workers: workers}).collect(t.Context()); !errors.Is(err, failed) {
 			t.Errorf("after %v: %v", wait, err)
 		}
 		workers.close()

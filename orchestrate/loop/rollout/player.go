@@ -138,9 +138,11 @@ func (p *Player) lengths(reply []int32) []int {
 	return list
 }
 
-// request asks for the reply of an episode's pending turn. Its id is the episode's number plus one: an episode has one
-// request at a time.
-func (p *Player) request(plan Plan, r *runner) generation.Request {
+// request asks for the reply of an episode's pending turn, or for what its draft lacks. Its id is the
+// episode's number plus one, behind what tells the round from others on the same floor: an episode has one request at a
+// time.
+func (p *Player) request(r *runner) generation.Request {
+	plan := r.round.plan
 	sampling := plan.Sampling
 	if own := r.source.Sampling; len(own) > 0 {
 		policy := own[r.member%len(own)]
@@ -153,7 +155,8 @@ func (p *Player) request(plan Plan, r *runner) generation.Request {
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
 		int64(p.seed), int64(plan.Step), int64(r.index), int64(len(r.turns))).Uint64()
 	return generation.Request{Request: torch.Request{
-		ID: uint64(r.index) + 1, Prompt: r.transcript.prompt(), Sampling: sampling, StopIDs: p.stopIDs,
-		StopStrings: r.game.start.StopStrings,
+		ID:     r.round.requests + uint64(r.index) + 1,
+		Prompt: slices.Concat(r.transcript.prompt(), r.draft.IDs), Drawn: len(r.draft.IDs), Sampling: sampling,
+		StopIDs: p.stopIDs, StopStrings: r.game.start.StopStrings,
 	}, Chat: r.chat}
 }

@@ -38,6 +38,16 @@ type runner struct {
 	*kind
 	slot
 
+	round   *round
+	attempt int   // 2: the second
+	asked   bool  // the first prompt has been there
+	ended   bool  // the sampling loop knows that the episode is over
+	entry   entry // what a run that is repeated says of the episode
+	// what belongs to the sampling loop, whoever plays
+	draft    drawn         // the beginning of a reply that goes on
+	replies  []drawn       // that are complete
+	versions []episode.Run // of the weights that drew the tokens
+
 	game       game
 	pending    view // of the turn whose reply is awaited
 	transcript transcript
@@ -229,7 +239,7 @@ func (r *runner) episode(step int) *episode.Episode {
 		Step: step, Group: r.group, Index: r.index, Tag: r.source.Tag, Label: r.game.start.Name,
 		Gold: r.game.start.Answer, Seed: r.seed,
 		IDs: slices.Clip(t.ids), Mask: t.mask, Logprob: t.logprob, Rewards: t.rewards, Turns: t.turns,
-		Components: t.components, Contexts: t.contexts,
+		Components: t.components, Contexts: t.contexts, Versions: r.versions,
 		Success: r.stop == episode.Terminated && r.game.success, Stop: r.stop, Metrics: map[string]float64{},
 	}
 	if t.unknown || r.otherTemperature {

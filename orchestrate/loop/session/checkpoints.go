@@ -26,6 +26,8 @@ type Checkpoints struct {
 	// step of the checkpoint before it, kept until a step after the newest shows that it is good; -1 = none
 	proof int
 	Took  time.Duration // to save the checkpoint after the step before; 0 = none was
+	// More, if not nil, writes what else belongs into a checkpoint's folder, on the rank that writes.
+	More func(dir string) error
 }
 
 // find names the checkpoint to continue from; "" means to start at the beginning.
@@ -106,6 +108,9 @@ func (c *Checkpoints) Write(ctx context.Context, state State) (p *checkpoint.Pen
 	if c.World.Writes() {
 		if p, err = checkpoint.Begin(c.Dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step)); err == nil {
 			err = os.Mkdir(filepath.Join(p.Dir, "optimizer"), 0o755)
+		}
+		if err == nil && c.More != nil {
+			err = c.More(p.Dir)
 		}
 	}
 	if err = c.World.Agree(ctx, err); err == nil {

@@ -21,6 +21,7 @@ type Clock struct {
 	work   func() torch.Work // what all models of the run have computed so far
 	phases map[string]phase  // of the step in progress
 	engine *EngineMetrics
+	aside  phase // of all phases: what others did meanwhile
 }
 
 // phase is a part of a step: its time and its work.
@@ -47,9 +48,19 @@ func (c *Clock) Measure(name string, f func() error) error {
 	if c == nil || name == "" {
 		return f()
 	}
+	before, begin, aside := c.work(), time.Now(), c.aside
+	err := f()
+	took := time.Since(begin) - time.Duration((c.aside.seconds-aside.seconds)*float64(time.Second))
+	c.record(name, took, c.work().Sub(before).Sub(c.aside.work.Sub(aside.work)))
+	return err
+}
+
+// Aside runs what others do in the middle of a phase, which does not count as a part of it.
+func (c *Clock) Aside(f func() error) error {
 	before, begin := c.work(), time.Now()
 	err := f()
-	c.record(name, time.Since(begin), c.work().Sub(before))
+	c.aside.seconds += time.Since(begin).Seconds()
+	c.aside.work = c.aside.work.Add(c.work().Sub(before))
 	return err
 }
 
@@ -197,7 +208,7 @@ type EngineMetrics struct {
 // TimeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the
 // slowest, rates and shares are means.
 type TimeMetrics struct {
-	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
+	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, wait_sampler (replies waited for the update), wait_trainer (the update waited for its batch), prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
 	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`
 	Bytes      map[string]float64 `metric:"perf/mbu/{phase}" unit:"share" doc:"of the machine's memory bandwidth that a phase needs at least"`
 	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured, once the run has taken ten seconds"`

@@ -22,12 +22,17 @@ import (
 type Rollouts struct {
 	*Session
 	Dir string // folder that episodes are saved in; "" saves none
+	// Window, if not nil, plays with the same sampler: it pauses while a plan is played.
+	Window *rollout.Window
 }
 
 // Play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
 func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats,
 	error) {
 	plan.World, plan.SamplerRanks = r.World, r.samplerRanks()
+	if err := r.Window.Pause(); err != nil {
+		return nil, rollout.Stats{}, fmt.Errorf("%s: %w", label, err)
+	}
 	if err := r.Actor.Model.Gather(); err != nil {
 		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)
 	}
@@ -50,6 +55,12 @@ func (s *Session) watch(ctx context.Context, player *rollout.Player, plan rollou
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)
 	}
+	s.Warn(stats, label)
+	return episodes, stats, nil
+}
+
+// Warn says what went wrong with environments.
+func (s *Session) Warn(stats rollout.Stats, label string) {
 	for _, line := range stats.Warnings() {
 		s.Log.Warnf("%s: %s", label, line)
 	}
@@ -57,7 +68,6 @@ func (s *Session) watch(ctx context.Context, player *rollout.Player, plan rollou
 		s.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned,
 			stats.FailedCauses())
 	}
-	return episodes, stats, nil
 }
 
 // Save writes episodes to the folder if they are wanted.

@@ -30,6 +30,7 @@ import (
 type Options struct {
 	Resume     bool   // continue the run directory's newest checkpoint, or start when there is none
 	ResumeFrom string // continue this global_step_N directory instead
+	Repeat     string // run whose schedule is followed: which weights draw which tokens
 	Replay     string // JSONL of episodes to update on instead of playing
 	Until      int    // pause after this step, saved and validated: --resume goes on; 0 = go to the end
 	Console    *metrics.Console

@@ -18,6 +18,24 @@ type Learner struct {
 	gradients *torch.Gradients // nil where nothing changes the weights
 	clip      float64
 	on        Placement
+	// Guest, if not nil, uses the model too.
+	Guest Guest
+}
+
+// Guest uses a model between the passes of those who train it.
+type Guest interface {
+	// Between is called after a pass: the weights are those of before.
+	Between(ctx context.Context) error
+	// Changing is called before the weights change.
+	Changing() error
+}
+
+// between gives the guest its turn.
+func (l *Learner) between(ctx context.Context) error {
+	if l.Guest == nil {
+		return nil
+	}
+	return l.Guest.Between(ctx)
 }
 
 // Placement says over what a model's passes are dealt.
@@ -78,6 +96,11 @@ func (l *Learner) OneByOne() bool { return l.InStep() && l.on.Lanes == 0 }
 
 // Step implements Policy.
 func (l *Learner) Step(lr float64) (torch.StepResult, error) {
+	if l.Guest != nil {
+		if err := l.Guest.Changing(); err != nil {
+			return torch.StepResult{}, err
+		}
+	}
 	result, err := l.Optimizer.Step(l.gradients, lr, l.clip)
 	if err != nil {
 		return result, err
@@ -98,6 +121,9 @@ func (l *Learner) Score(ctx context.Context, b *Batch, what What) ([][]float32, 
 			return nil, err
 		}
 		b.scatter(micro, values, column)
+		if err := l.between(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return column, l.Complete(ctx, rows, column)
 }
@@ -156,6 +182,9 @@ func (l *Learner) Backward(ctx context.Context, b *Batch, o Objective, columns [
 			found[lane] = sum
 			if b.Progress != nil {
 				b.Progress(begun(micro) * l.on.World.Size()) // the other ranks are about as far
+			}
+			if err := l.between(ctx); err != nil {
+				return err
 			}
 		}
 		return nil

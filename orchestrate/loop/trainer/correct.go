@@ -35,7 +35,7 @@ func (p *preparation) correct(ctx context.Context, s *Selection, line metrics.Li
 			return fmt.Errorf("entropies for actor.entropy_top: %w", err)
 		}
 	}
-	s.proximal = !p.given || c.Corrects() || c.Actor.RecomputeLogprobs
+	s.proximal = !p.given && !p.older || c.Corrects() || c.Actor.RecomputeLogprobs
 	return p.fillMiniBatch(ctx, b, fill{entropies: s.entropies, proximal: s.proximal, step: s.step})
 }
 

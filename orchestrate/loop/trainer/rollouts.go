@@ -18,6 +18,7 @@ type rollouts struct {
 	session.Rollouts
 	clock  *session.Clock
 	replay *replay // episodes that are given; nil: they are played
+	ahead  *ahead  // writes the schedule, and plays batches before their steps; nil: no step plays
 }
 
 // training plays (or replays) the step's episodes, saves them, and records what they were like.
@@ -32,7 +33,7 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	if err != nil {
 		return nil, err
 	}
-	episodes, stats, err := r.Play(ctx, rollout.TrainingPlan(c, step), fmt.Sprintf("step %d rollout", step))
+	episodes, stats, err := r.batch(ctx, step)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +48,21 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
 	line.Add(newEpisodeMetrics(episodes))
 	return episodes, r.Save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
+}
+
+// batch plays the batch of a step.
+func (r *rollouts) batch(ctx context.Context, step int) ([]*episode.Episode, rollout.Stats, error) {
+	label := fmt.Sprintf("step %d rollout", step)
+	return r.ahead.batch(func() ([]*episode.Episode, rollout.Stats, error) {
+		if r.Window == nil {
+			return r.Play(ctx, rollout.TrainingPlan(r.Config, step), label)
+		}
+		episodes, stats, err := r.Window.Next(ctx, step)
+		if err == nil {
+			r.Warn(stats, label)
+		}
+		return episodes, stats, err
+	})
 }
 
 // analysis plays the separate analysis batch of a step.

@@ -41,6 +41,7 @@ type preparation struct {
 	*session.Session
 	clock   *session.Clock        // nil: its times are not taken
 	given   bool                  // episodes are given instead of played
+	older   bool                  // weights before the present ones may have drawn the tokens
 	exact   bool                  // the sampler's log-probs equal the trainer's on this machine
 	penalty *advantage.Controller // of the divergence in the rewards; nil: it is not in them
 }
@@ -101,6 +102,9 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 
 // prepare fills all columns of a selection.
 func (p *preparation) prepare(ctx context.Context, s *Selection, line metrics.Line) error {
+	if p.older && s.step > 0 {
+		line.Add(newStalenessMetrics(s.Episodes, s.step))
+	}
 	if err := p.score(ctx, s, line); err != nil {
 		return err
 	}
@@ -150,10 +154,10 @@ func (p *preparation) column(ctx context.Context, phase, name string, model *tra
 }
 
 // oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and
-// those that replayed episodes carry, unless these are to be corrected for their policy, and computes the others.
+// those that replayed episodes and older weights' tokens carry, unless these are to be corrected for their policy, and computes the others.
 func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metrics.Line) error {
 	trusted := !p.Config.Actor.RecomputeLogprobs && (p.exact || p.given)
-	if p.given && p.Config.Corrects() {
+	if (p.given || p.older) && p.Config.Corrects() {
 		trusted = false
 	}
 	var others []int
@@ -167,7 +171,7 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 		}
 	}
 	// Replayed log-probs are another policy's: their distance says nothing about this sampler.
-	s.oldFromSampler = len(others) == 0 && !p.given
+	s.oldFromSampler = len(others) == 0 && !p.given && !p.older
 	if len(others) == 0 {
 		return nil
 	}
@@ -181,7 +185,7 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 			s.Batch.Behaviour[i] = computed[k]
 		}
 	}
-	if !p.given {
+	if !p.given && !p.older {
 		s.gap = widest(s.Episodes, others, s.Batch.Old)
 		line.Add(scoreMetrics{Gap: s.gap})
 	}

@@ -59,6 +59,9 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	if ended != nil && !ends(ended) {
 		return nil, ended
 	}
+	if err := t.rollouts.ahead.changed(s); err != nil {
+		return nil, err
+	}
 	took := time.Since(begin)
 	t.clock.Finish(s.Line, took, t.Machine, s.tokens, s.tokens*t.Config.Actor.Epochs)
 	sent.Into(s.Line, took)

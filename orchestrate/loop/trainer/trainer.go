@@ -49,6 +49,7 @@ type Trainer struct {
 func New(ctx context.Context, c *config.Config, o session.Options) (*Trainer, error) {
 	t := &Trainer{Training: session.NewTraining(c, o, c.Run.Steps)}
 	if err := t.begin(ctx); err != nil {
+		t.rollouts.ahead.close()
 		return nil, t.Abandon(err)
 	}
 	return t, nil
@@ -80,6 +81,9 @@ func (t *Trainer) begin(ctx context.Context) error {
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
 	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
+	if err := t.openAhead(ctx, from); err != nil {
+		return err
+	}
 	t.update = update{Session: t.Session, clock: t.clock, preparation: &t.preparation, actorRate: actorRate, criticRate: criticRate}
 	if err := t.observe(); err != nil {
 		return err
@@ -89,6 +93,12 @@ func (t *Trainer) begin(ctx context.Context) error {
 		t.Log.Warnf("%s", note)
 	}
 	return nil
+}
+
+// Close ends what is under way and frees everything.
+func (t *Trainer) Close() {
+	t.rollouts.ahead.close()
+	t.Training.Close()
 }
 
 // observe puts the observers of the configuration in front of the run's steps.
@@ -235,6 +245,9 @@ func (t *Trainer) saveDue(step int) bool {
 // that again.
 func (t *Trainer) save(ctx context.Context) error {
 	if err := t.tracking.tracker.Flush(); err != nil {
+		return err
+	}
+	if err := t.rollouts.Window.Pause(); err != nil { // the checkpoint holds what is under way
 		return err
 	}
 	return t.Checkpoints.Save(ctx, t.State)

@@ -1,0 +1,236 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"gyre/orchestrate/loop/generation"
+	"gyre/torch"
+)
+
+// floor is where episodes are played, of one round or of several: one loop that samples replies, and workers that call
+// environments. It belongs to one goroutine.
+type floor struct {
+	player   *Player
+	cancel   context.CancelFunc
+	workers  *workers
+	version  int                // of the weights: training steps that have changed them
+	driver   *generation.Driver // of a window, whose requests are withdrawn
+	requests map[uint64]*runner // by request id: replies being sampled
+	ready    []*runner          // whose next reply nobody has asked for yet
+	still    bool               // nobody asks: the weights are about to change, or the engine is another's
+	away     int                // runners that are with the workers
+	opening  int                // those of them whose first prompt is not there yet
+	step     time.Duration      // of the last sampling step
+	sampled  time.Duration      // in the sampler
+	waited   time.Duration      // waiting for environments
+}
+
+// newFloor starts workers for so many episodes at once.
+func newFloor(ctx context.Context, p *Player, episodes int) *floor {
+	ctx, cancel := context.WithCancel(ctx)
+	return &floor{player: p, cancel: cancel, workers: startWorkers(ctx, p.rollout.EnvWorkers, episodes),
+		requests: map[uint64]*runner{}}
+}
+
+// close ends the workers. Of episodes that are not over it leaves nothing behind in the sampler or in the environments.
+func (f *floor) close(runners []*runner) error {
+	f.cancel()
+	f.workers.close()
+	for _, one := range runners {
+		if !one.over {
+			one.leave() // what goes wrong in this does not matter to an interrupted run
+		}
+	}
+	if len(f.requests) > 0 {
+		return f.player.source.Release()
+	}
+	return nil
+}
+
+func (f *floor) send(one *runner, run func(context.Context) error) {
+	f.away++
+	f.workers.do(one, run)
+}
+
+// turn takes what environments have said and advances all replies by a step. It waits if there is nothing else to do.
+func (f *floor) turn(ctx context.Context) error {
+	if err := f.collect(ctx); err != nil {
+		return err
+	}
+	if len(f.requests) > 0 {
+		return f.sample()
+	}
+	return nil
+}
+
+// patience is the share of a sampling step that is spent waiting for environments. Most take much less than that to
+// answer, and an episode that just misses a step waits for the whole of it.
+const patience = 1.0 / 50
+
+// collect takes the runners whose environments are done with the last reply and asks for their next. It waits for them
+// only if there is nothing to sample meanwhile, but for a moment.
+func (f *floor) collect(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	moment := time.NewTimer(time.Duration(patience * float64(f.step)))
+	defer moment.Stop()
+	for f.away > 0 {
+		if done, err := f.arrived(); err != nil {
+			return err
+		} else if done {
+			continue
+		}
+		expired := moment.C
+		if len(f.requests) == 0 {
+			expired = nil
+		}
+		begun := time.Now()
+		select {
+		case done := <-f.workers.done:
+			f.waited += time.Since(begun)
+			if err := f.advance(done); err != nil {
+				return err
+			}
+		case <-expired:
+			f.waited += time.Since(begun)
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// arrived takes one runner that is back already, if there is one.
+func (f *floor) arrived() (bool, error) {
+	select {
+	case done := <-f.workers.done:
+		return true, f.advance(done)
+	default:
+		return false, nil
+	}
+}
+
+// advance asks for a runner's next reply, unless its episode has ended.
+func (f *floor) advance(done result) error {
+	f.away--
+	if done.err != nil {
+		return done.err
+	}
+	one := done.runner
+	if !one.asked {
+		one.asked = true
+		f.opening--
+	}
+	if one.over {
+		one.ended, one.draft = true, drawn{}
+		one.round.finished()
+		return nil
+	}
+	return f.ask(one)
+}
+
+// active counts the episodes that the sampler has something to do for, or will have at once.
+func (f *floor) active() int { return len(f.requests) + len(f.ready) + f.opening }
+
+// busy reports whether anybody is at work.
+func (f *floor) busy() bool { return len(f.requests)+f.away > 0 }
+
+// ask submits the request for an episode's pending reply, or for the rest of it, unless it has to wait.
+func (f *floor) ask(one *runner) error {
+	request := f.player.request(one)
+	allowed, err := one.entry.allows(len(one.transcript.ids)+len(one.draft.IDs), f.version)
+	if err != nil {
+		return fmt.Errorf("%s: %w", one, err)
+	}
+	if f.still || allowed == 0 {
+		f.ready = append(f.ready, one)
+		return nil
+	}
+	request.Sampling.MaxTokens = min(request.Sampling.MaxTokens, len(one.draft.IDs)+allowed)
+	if err := f.player.source.Submit(request); err != nil {
+		return fmt.Errorf("%s: %w", one, err)
+	}
+	f.requests[request.ID] = one
+	if len(one.draft.IDs) == 0 {
+		one.round.stats.PromptTokens += len(request.Prompt)
+	}
+	return nil
+}
+
+// resume asks for all that wait, under weights of a version.
+func (f *floor) resume(version int) error {
+	ready := f.ready
+	f.ready, f.version, f.still = nil, version, false
+	for _, one := range ready {
+		if err := f.ask(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withdraw takes all requests back from the sampler: what it has drawn becomes the beginning of replies that go on
+// later. Nobody asks until resume.
+func (f *floor) withdraw() error {
+	f.still = true
+	if len(f.requests) == 0 {
+		return nil
+	}
+	ids := make([]uint64, 0, len(f.requests))
+	for id := range f.requests {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	outputs, err := f.driver.Withdraw(ids)
+	if err != nil {
+		return err
+	}
+	for _, out := range outputs {
+		one := f.requests[out.ID]
+		delete(f.requests, out.ID)
+		one.draw(out, f.version)
+		f.ready = append(f.ready, one)
+	}
+	return nil
+}
+
+// sample advances all replies by a step and hands the finished ones to the workers.
+func (f *floor) sample() error {
+	begun := time.Now()
+	outputs, err := f.player.source.Step()
+	f.step = time.Since(begun)
+	f.sampled += f.step
+	if err != nil {
+		return err
+	}
+	for _, out := range outputs {
+		one := f.requests[out.ID]
+		delete(f.requests, out.ID)
+		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 ||
+			out.Logprobs != nil && len(out.Logprobs) != len(out.Tokens) { // a server's may not be known
+			return fmt.Errorf("%s: the sampler returned %d tokens and %d log-probs (%s), expected a reply",
+				one, len(out.Tokens), len(out.Logprobs), out.Finish)
+		}
+		before := len(one.draft.IDs)
+		one.draw(out, f.version)
+		if before == 0 {
+			one.round.stats.CachedTokens += out.CachedTokens
+		}
+		if goesOn, err := one.entry.allows(len(one.transcript.ids)+len(out.Tokens)-1, f.version); err != nil {
+			return fmt.Errorf("%s: %w", one, err)
+		} else if goesOn == 1 && out.Finish == torch.FinishLength && len(out.Tokens) < one.maxTokens() {
+			f.ready = append(f.ready, one) // the rest is another version's
+			continue
+		}
+		reply := one.draft
+		one.round.stats.NewTokens += len(reply.IDs)
+		one.draft, one.replies = drawn{}, append(one.replies, reply)
+		f.send(one, func(ctx context.Context) error { return one.answer(ctx, reply.IDs, reply.Logprobs, true) })
+	}
+	return nil
+}

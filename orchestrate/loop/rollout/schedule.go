@@ -1,0 +1,191 @@
+package rollout
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"gyre/internal/atomicfile"
+	"gyre/orchestrate/loop/episode"
+)
+
+// ScheduleFile is the name of a run's schedule in its folder.
+const ScheduleFile = "schedule.jsonl"
+
+// Closed is a line of a schedule: a training step with its batch and the times of the run at which things happened, in
+// seconds.
+type Closed struct {
+	Step     int       `json:"step"`
+	Begun    float64   `json:"begun"`   // the trainer asks for the batch
+	Closed   float64   `json:"closed"`  // the batch is complete
+	Changed  float64   `json:"changed"` // the weights have changed: the next version counts
+	Sampling Spent     `json:"sampling"`
+	Waiting  Spent     `json:"waiting"`
+	Episodes []Entered `json:"episodes"`
+}
+
+// Spent are seconds of a step, before its batch was complete and beside its update.
+type Spent struct {
+	Before float64 `json:"before"`
+	Beside float64 `json:"beside"`
+}
+
+// Entered is an episode of a batch. Those that are missing failed.
+type Entered struct {
+	Episode  int      `json:"episode"`
+	Versions [][2]int `json:"versions"` // runs of tokens: the first token, and the version that drew it
+	Checksum uint32   `json:"checksum"` // of the tokens
+}
+
+// Enter are the entries of a batch.
+func Enter(batch []*episode.Episode) []Entered {
+	out := make([]Entered, len(batch))
+	for i, e := range batch {
+		out[i] = Entered{Episode: e.Index, Versions: pairs(e.Versions), Checksum: checksum(e.IDs)}
+	}
+	return out
+}
+
+// pairs are runs as files have them.
+func pairs(runs []episode.Run) [][2]int {
+	out := make([][2]int, len(runs))
+	for i, run := range runs {
+		out[i] = [2]int{run.Token, run.Version}
+	}
+	return out
+}
+
+// runsOf are the runs of pairs.
+func runsOf(pairs [][2]int) (runs []episode.Run) {
+	for _, pair := range pairs {
+		runs = append(runs, episode.Run{Token: pair[0], Version: pair[1]})
+	}
+	return runs
+}
+
+// Schedule says which weights drew which tokens of a run, step by step.
+type Schedule struct {
+	Path  string
+	Steps []Closed // one after the other
+}
+
+// ReadSchedule reads a run's schedule. A last line that was cut short is left out.
+func ReadSchedule(path string) (*Schedule, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	s, reader := &Schedule{Path: path}, bufio.NewReader(file)
+	for number := 1; ; number++ {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return s, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var closed Closed
+		if err := json.Unmarshal(bytes.TrimSpace(line), &closed); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+		if n := len(s.Steps); n > 0 && closed.Step != s.Steps[n-1].Step+1 {
+			return nil, fmt.Errorf("%s:%d: step %d follows step %d: a schedule has a line for each step", path, number,
+				closed.Step, s.Steps[n-1].Step)
+		}
+		s.Steps = append(s.Steps, closed)
+	}
+}
+
+// OpenSchedule prepares a run's own schedule for the steps after those that are done: lines of later ones, which are
+// done again, are removed. Close it.
+func OpenSchedule(path string, done int) (file *os.File, last float64, err error) {
+	var kept bytes.Buffer
+	before, err := ReadSchedule(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		before = &Schedule{}
+	case err != nil:
+		return nil, 0, err
+	}
+	for _, closed := range before.Steps {
+		if closed.Step > done {
+			break
+		}
+		line, err := json.Marshal(closed)
+		if err != nil {
+			return nil, 0, err
+		}
+		kept.Write(append(line, '\n'))
+		last = closed.Changed
+	}
+	if err := atomicfile.Write(path, func(w io.Writer) error { _, err := kept.WriteTo(w); return err }); err != nil {
+		return nil, 0, err
+	}
+	file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	return file, last, err
+}
+
+// at is the line of a step, nil where there is none.
+func (s *Schedule) at(step int) *Closed {
+	if len(s.Steps) == 0 || step < s.Steps[0].Step || step > s.Steps[len(s.Steps)-1].Step {
+		return nil
+	}
+	return &s.Steps[step-s.Steps[0].Step]
+}
+
+// Covers reports whether the schedule has all steps from first to last.
+func (s *Schedule) Covers(first, last int) error {
+	if first <= last && (s.at(first) == nil || s.at(last) == nil) {
+		have := "none"
+		if n := len(s.Steps); n > 0 {
+			have = fmt.Sprintf("%d to %d", s.Steps[0].Step, s.Steps[n-1].Step)
+		}
+		return fmt.Errorf("%s: steps %d to %d are to be repeated, the schedule has %s: set run.steps", s.Path, first, last,
+			have)
+	}
+	return nil
+}
+
+// entry is what a schedule says of an episode; known is whether it is part of its batch.
+func (s *Schedule) entry(step, index int) (found entry, known bool) {
+	for _, e := range s.at(step).Episodes {
+		if e.Episode != index {
+			continue
+		}
+		found = entry{given: true, runs: runsOf(e.Versions)}
+		return found, true
+	}
+	return entry{given: true}, false
+}
+
+// begins is the first version that draws tokens of a step's batch.
+func (s *Schedule) begins(step int) int {
+	first := step - 1
+	for _, e := range s.at(step).Episodes {
+		if len(e.Versions) > 0 {
+			first = min(first, e.Versions[0][1])
+		}
+	}
+	return first
+}
+
+// check compares a batch that was played by the schedule with that of the run.
+func (s *Schedule) check(step int, batch []*episode.Episode) error {
+	then := s.at(step).Episodes
+	if len(then) != len(batch) {
+		return fmt.Errorf("%s: step %d had %d episodes, now %d", s.Path, step, len(then), len(batch))
+	}
+	for i, e := range batch {
+		if then[i].Checksum != checksum(e.IDs) || then[i].Episode != e.Index {
+			return fmt.Errorf("%s: step %d: episode %d has other tokens than in that run: its environment, the model or the "+
+				"configuration is another", s.Path, step, e.Index)
+		}
+	}
+	return nil
+}

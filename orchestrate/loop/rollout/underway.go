@@ -1,0 +1,87 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// failure is why an episode failed.
+type failure struct {
+	Stop    string `json:"stop"`
+	Problem string `json:"problem"`
+}
+
+// UnderWay is an episode that has begun, of a batch that is not trained on yet: what it takes to play it to the same
+// point again.
+type UnderWay struct {
+	Step     int      `json:"step"`
+	Episode  int      `json:"episode"`
+	Attempt  int      `json:"attempt"`
+	Failure  *failure `json:"failure,omitempty"`
+	Replies  []drawn  `json:"replies"`
+	Draft    *drawn   `json:"draft,omitempty"` // of a reply that is not complete
+	Versions [][2]int `json:"versions"`
+}
+
+// UnderWay is what a paused window has begun. A window that is nil has begun nothing.
+func (w *Window) UnderWay() (all []UnderWay) {
+	if w == nil {
+		return nil
+	}
+	for _, r := range w.rounds {
+		for _, one := range r.runners[:r.started] {
+			u := UnderWay{Step: r.plan.Step, Episode: one.index, Attempt: one.attempt, Replies: one.replies,
+				Versions: pairs(one.versions)}
+			if one.ended && one.failed() {
+				u.Failure = &failure{one.stop, one.game.failure.Error()}
+			}
+			if len(one.draft.IDs) > 0 {
+				u.Draft = &one.draft
+			}
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// Restore begins what another window had begun, in its order. Environments are started anew and given the actions that
+// they have had.
+func (w *Window) Restore(all []UnderWay) error {
+	for _, u := range all {
+		if n := len(w.rounds); n == 0 || w.rounds[n-1].plan.Step < u.Step {
+			if err := w.begin(u.Step); err != nil {
+				return err
+			}
+		}
+		r := w.rounds[len(w.rounds)-1]
+		if u.Step != r.plan.Step || u.Episode != r.started || u.Episode >= len(r.runners) {
+			return fmt.Errorf("what was under way has episode %d of step %d after %d of step %d: the checkpoint's batches are "+
+				"others than this configuration's", u.Episode, u.Step, r.started, r.plan.Step)
+		}
+		r.started++
+		one := r.runners[u.Episode]
+		one.attempt = u.Attempt
+		r.attempt = max(r.attempt, u.Attempt)
+		if one.over { // by the schedule
+			continue
+		}
+		if u.Failure != nil {
+			one.recall(*u.Failure)
+			continue
+		}
+		one.replies, one.versions = u.Replies, runsOf(u.Versions)
+		if u.Draft != nil {
+			one.draft = *u.Draft
+		}
+		replies := u.Replies
+		r.start(w.floor, []*runner{one}, func(ctx context.Context, one *runner) error { return one.relive(ctx, replies) })
+	}
+	return nil
+}
+
+// recall makes an episode one that has failed.
+func (r *runner) recall(f failure) {
+	r.over, r.ended = true, true
+	r.stop, r.game.stop, r.game.failure = f.Stop, f.Stop, errors.New(f.Problem)
+}

@@ -1,0 +1,323 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/generation"
+	"gyre/torch"
+)
+
+// Window plays the batches of coming training steps while the steps before them are trained. The batch of step n has
+// the groups that it always has; it may begin when n-1-staleness steps are done, so that no token is older when it is
+// trained on. It reaches further ahead only while the trainer still waits for environments, so that tokens are no older
+// than waiting makes them.
+//
+// It belongs to the trainer's goroutine. Replies grow between two passes of the trainer's models (Between), always under
+// the weights that the step began with; environments answer meanwhile on goroutines of their own. Before the weights
+// change (Changing) all requests are taken back from the sampler. They go on under the new weights, which compute keys
+// and values again.
+type Window struct {
+	WindowOptions
+	ctx    context.Context
+	player *Player
+	floor  *floor
+	depth  int       // batches that are begun ahead of the present one: as many as Staleness, at most
+	rounds []*round  // of the next steps, in their order
+	left   time.Time // when the trainer last went on
+	last   time.Time // when it last had a batch
+	spent  Beside
+}
+
+// WindowOptions say how far a window reaches.
+type WindowOptions struct {
+	Staleness int                 // training steps between drawing a token and training on it, at most
+	Plan      func(step int) Plan // of a training step
+	First     int                 // the next step
+	Last      int                 // of the run
+	Finish    bool                // replies are completed before the weights change
+	Repeat    *Schedule           // what weights draw what; nil: it comes as it comes
+}
+
+// Beside is what happened beside a step's update.
+type Beside struct {
+	Sampled time.Duration // replies grew
+	Blocked time.Duration // replies could have grown, but the trainer computed
+}
+
+// share is how long replies may grow after a pass of the trainer, in lengths of that pass.
+const share = 1.0
+
+// NewWindow makes a window whose environments are called until the end of ctx. Close it.
+func NewWindow(ctx context.Context, p *Player, o WindowOptions) (*Window, error) {
+	driver, own := p.source.(*generation.Driver)
+	if own {
+		_, own = driver.Engine.(*torch.Engine)
+	}
+	if !own {
+		return nil, errors.New("batches are played ahead with an engine of the run's own (rollout.staleness), and this run's " +
+			"is shared or another program's")
+	}
+	w := &Window{WindowOptions: o, ctx: ctx, player: p, depth: min(1, o.Staleness), last: time.Now()}
+	w.floor = newFloor(ctx, p, (o.Staleness+1)*o.Plan(o.First).Episodes())
+	w.floor.still, w.floor.driver = true, driver
+	return w, nil
+}
+
+// Close ends the environments' calls and leaves nothing in the sampler.
+func (w *Window) Close() error {
+	if w == nil {
+		return nil
+	}
+	var all []*runner
+	for _, r := range w.rounds {
+		all = append(all, r.runners[:r.started]...)
+	}
+	return w.floor.close(all)
+}
+
+// Next plays until the batch of a step is complete, and returns it as Play does.
+func (w *Window) Next(ctx context.Context, step int) ([]*episode.Episode, Stats, error) {
+	fail := func(err error) ([]*episode.Episode, Stats, error) {
+		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", step, Train, err)
+	}
+	sampled, waited := w.floor.sampled, w.floor.waited
+	r, err := w.enter(step)
+	if err != nil {
+		return fail(err)
+	}
+	early := r.live == 0
+	for !w.complete(r) {
+		if r.live > 0 || w.floor.busy() {
+			if err := w.play(ctx, step); err != nil {
+				return fail(err)
+			}
+		}
+		if r.live == 0 {
+			if err := w.again(ctx, r); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	r.stats.Generation, r.stats.EnvWait = w.floor.sampled-sampled, w.floor.waited-waited
+	w.reach(early, r.stats.EnvWait)
+	w.rounds, w.left = w.rounds[1:], time.Now()
+	episodes, stats, err := r.close(ctx)
+	if err == nil && w.Repeat != nil {
+		err = w.Repeat.check(step, episodes)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return episodes, stats, nil
+}
+
+// complete tells whether a round has all of its episodes, and, where a run is repeated, whether all others have what the
+// present weights drew of them.
+func (w *Window) complete(r *round) bool {
+	return r.settled && r.live == 0 && (w.Repeat == nil || !w.floor.busy())
+}
+
+// play does what there is to do at the moment.
+func (w *Window) play(ctx context.Context, step int) error {
+	if err := w.admit(step); err != nil {
+		return err
+	}
+	if r := w.rounds[0]; r.live > 0 && !w.floor.busy() {
+		return fmt.Errorf("%d episodes wait for weights to come: the schedule is another run's", r.live)
+	}
+	return w.floor.turn(ctx)
+}
+
+// noticed is the share of a step that the trainer may wait for environments before the window reaches further.
+const noticed = 0.02
+
+// reach goes a batch further ahead where the trainer has waited, and a batch less where the next one was there before it
+// was asked for.
+func (w *Window) reach(early bool, waited time.Duration) {
+	step := time.Since(w.last)
+	w.last = time.Now()
+	switch {
+	case early:
+		w.depth--
+	case waited > time.Duration(noticed*float64(step)):
+		w.depth++
+	}
+	w.depth = min(max(w.depth, 1), w.Staleness)
+}
+
+// enter lets replies go on under the weights of a step, and begins its batch.
+func (w *Window) enter(step int) (*round, error) {
+	if w.floor.version != step-1 {
+		if err := w.floor.withdraw(); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.floor.resume(step - 1); err != nil {
+		return nil, err
+	}
+	if len(w.rounds) == 0 {
+		if err := w.begin(step); err != nil {
+			return nil, err
+		}
+	}
+	r := w.rounds[0]
+	if r.plan.Step != step {
+		return nil, fmt.Errorf("the batch under way is that of step %d", r.plan.Step)
+	}
+	w.start(r, len(r.runners))
+	return r, w.admit(step)
+}
+
+// begin makes the round of a step. Nobody plays yet.
+func (w *Window) begin(step int) error {
+	plan := w.Plan(step)
+	runners, err := w.player.runners(plan.Sources, plan.EnvSeed, plan.Holdout)
+	if err != nil {
+		return err
+	}
+	r := &round{player: w.player, plan: plan, runners: runners, attempt: 1, requests: uint64(step) << 32}
+	for _, one := range runners {
+		one.round = r
+		if w.Repeat != nil {
+			var known bool
+			if one.entry, known = w.Repeat.entry(step, one.index); !known {
+				one.recall(failure{Stop: episode.Error, Problem: "it failed in the run that is repeated"})
+			}
+		}
+	}
+	w.rounds = append(w.rounds, r)
+	return nil
+}
+
+// start sends the runners of a round before the end-th to the workers, as far as they have not been there.
+func (w *Window) start(r *round, end int) {
+	var own []*runner
+	for ; r.started < end; r.started++ {
+		if one := r.runners[r.started]; !one.over {
+			own = append(own, one)
+		}
+	}
+	r.start(w.floor, own, open)
+}
+
+// admit begins groups of later batches while the sampler has room for them, or, where a run is repeated, the batches
+// that it had begun.
+func (w *Window) admit(step int) error {
+	room := len(w.rounds[0].runners)
+	for repeat := w.Repeat != nil; repeat || w.floor.active() < room; {
+		r := w.rounds[len(w.rounds)-1]
+		if r.started == len(r.runners) {
+			next := r.plan.Step + 1
+			ahead := w.depth
+			if repeat {
+				ahead = w.Staleness
+			}
+			if next > min(step+ahead, w.Last) || repeat && w.Repeat.begins(next) > w.floor.version {
+				return nil
+			}
+			if err := w.begin(next); err != nil {
+				return err
+			}
+			continue
+		}
+		end := r.started + 1
+		for ; end < len(r.runners) && r.runners[end].group == r.runners[r.started].group; end++ {
+		}
+		w.start(r, end)
+	}
+	return nil
+}
+
+// again begins second attempts at the episodes of a round that failed.
+func (w *Window) again(ctx context.Context, r *round) error {
+	switch {
+	case r.settled:
+	case r.attempt == 2:
+		r.settled = true
+		r.settle(slices.DeleteFunc(slices.Clone(r.runners), func(one *runner) bool { return one.attempt < 2 }))
+	case w.Repeat != nil: // what failed may not fail today
+		r.settled = true
+		r.settle(r.runners)
+		r.stats.Replayed = 0
+	default:
+		failed, err := r.again(ctx)
+		if err == nil {
+			r.start(w.floor, failed, open)
+		}
+		return err
+	}
+	return nil
+}
+
+// Between lets replies grow between two passes of the trainer's models, for as long as the pass before it took.
+func (w *Window) Between(ctx context.Context) error {
+	f, pass, begun := w.floor, time.Since(w.left), time.Now()
+	if w.Repeat != nil || f.still || len(w.rounds) == 0 {
+		return nil
+	}
+	if len(f.requests) > 0 {
+		w.spent.Blocked += pass
+	}
+	for {
+		for more := true; more; {
+			var err error
+			if more, err = f.arrived(); err != nil {
+				return err
+			}
+		}
+		if err := w.admit(f.version + 1); err != nil {
+			return err
+		}
+		if len(f.requests) == 0 || time.Since(begun) >= time.Duration(share*float64(pass)) {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if err := f.sample(); err != nil {
+			return err
+		}
+	}
+	w.left = time.Now()
+	w.spent.Sampled += w.left.Sub(begun)
+	return nil
+}
+
+// Changing is told that the weights are about to change.
+func (w *Window) Changing() error {
+	for f := w.floor; w.Finish && !f.still && len(f.requests) > 0; {
+		if err := w.ctx.Err(); err != nil {
+			return context.Cause(w.ctx)
+		}
+		begun := time.Now()
+		if err := f.sample(); err != nil {
+			return err
+		}
+		w.spent.Sampled += time.Since(begun)
+	}
+	return w.Pause()
+}
+
+// Pause takes all requests back from the sampler, for others to use it or to write down what is under way. They go on
+// with the next step. A window that is nil has none.
+func (w *Window) Pause() error {
+	if w == nil {
+		return nil
+	}
+	return w.floor.withdraw()
+}
+
+// Spent is what has happened beside the update since the last call.
+func (w *Window) Spent() (s Beside) {
+	if len(w.floor.ready) > 0 {
+		w.spent.Blocked += time.Since(w.left)
+	}
+	w.left = time.Now()
+	s, w.spent = w.spent, Beside{}
+	return s
+}

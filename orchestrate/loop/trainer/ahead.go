@@ -1,0 +1,212 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gyre/internal/atomicfile"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/session"
+)
+
+// underWayFile is the file of a checkpoint with the episodes that had begun.
+const underWayFile = "under_way.json"
+
+// ahead plays batches before their steps and writes the run's schedule.
+type ahead struct {
+	window *rollout.Window
+	clock  *session.Clock
+	file   *os.File // the schedule
+	begun  time.Time
+	offset float64 // what the run had taken before
+	line   rollout.Closed
+}
+
+// openAhead opens the window, where the configuration asks for one or a schedule is followed, with what a checkpoint
+// has under way, and the schedule that the run writes.
+func (t *Trainer) openAhead(ctx context.Context, from string) error {
+	c, o := t.Config, t.Options
+	if t.rollouts.replay != nil || c.Analysis.Only {
+		return nil
+	}
+	a := &ahead{clock: t.clock, begun: time.Now()}
+	var err error
+	if path := t.File(rollout.ScheduleFile); path != "" {
+		if a.file, a.offset, err = rollout.OpenSchedule(path, t.State.Step); err != nil {
+			return err
+		}
+	}
+	t.rollouts.ahead = a
+	if c.Rollout.Staleness == 0 && o.Repeat == "" {
+		return nil
+	}
+	if t.World != nil {
+		return fmt.Errorf("rollout.staleness and --replay-schedule are for one process: this run has %d ranks", t.World.Size())
+	}
+	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: t.State.Step + 1, Last: c.Run.Steps,
+		Plan:   func(step int) rollout.Plan { return rollout.TrainingPlan(c, step) },
+		Finish: c.Rollout.OnUpdate == "finish"}
+	if o.Repeat != "" {
+		options.Repeat, err = openSchedule(o.Repeat, t.State.Step+1, t.Until)
+		if err != nil {
+			return err
+		}
+		options.Last = t.Until
+	}
+	if a.window, err = rollout.NewWindow(ctx, t.Sampler.Player, options); err != nil {
+		return err
+	}
+	t.rollouts.Window, t.preparation.older = a.window, c.Rollout.Staleness > 0
+	t.Actor.Guest = a
+	if t.Reference != nil {
+		t.Reference.Guest = a
+	}
+	t.Checkpoints.More = a.save
+	return a.restore(from)
+}
+
+// openSchedule reads the schedule of a run for some steps.
+func openSchedule(run string, first, last int) (*rollout.Schedule, error) {
+	s, err := rollout.ReadSchedule(filepath.Join(run, rollout.ScheduleFile))
+	if err == nil {
+		err = s.Covers(first, last)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--replay-schedule: %w", err)
+	}
+	return s, nil
+}
+
+// now is the time of the run.
+func (a *ahead) now() float64 { return a.offset + time.Since(a.begun).Seconds() }
+
+// batch has the batch of a step played, and notes when and by whom.
+func (a *ahead) batch(play func() ([]*episode.Episode, rollout.Stats, error)) ([]*episode.Episode, rollout.Stats, error) {
+	if a == nil {
+		return play()
+	}
+	begun := a.now()
+	episodes, stats, err := play()
+	if err != nil {
+		return nil, stats, err
+	}
+	a.line = rollout.Closed{Begun: begun, Closed: a.now()}
+	a.line.Sampling.Before, a.line.Waiting.Before = stats.Generation.Seconds(), stats.EnvWait.Seconds()
+	if a.window != nil {
+		a.clock.Add("wait_trainer", time.Duration((a.line.Closed-begun)*float64(time.Second)))
+	}
+	return episodes, stats, nil
+}
+
+// changed writes the line of a step that is done.
+func (a *ahead) changed(s *Step) error {
+	if a == nil {
+		return nil
+	}
+	if a.window != nil {
+		spent := a.window.Spent()
+		a.clock.Add("gen", spent.Sampled)
+		a.clock.Add("wait_sampler", spent.Blocked)
+		a.line.Sampling.Beside, a.line.Waiting.Beside = spent.Sampled.Seconds(), spent.Blocked.Seconds()
+	}
+	if a.file == nil {
+		return nil
+	}
+	a.line.Step, a.line.Changed, a.line.Episodes = s.Number, a.now(), rollout.Enter(s.Episodes)
+	line, err := json.Marshal(a.line)
+	if err == nil {
+		_, err = a.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: step %d: %w", a.file.Name(), s.Number, err)
+	}
+	return nil
+}
+
+// Between implements train.Guest.
+func (a *ahead) Between(ctx context.Context) error {
+	return a.clock.Aside(func() error { return a.window.Between(ctx) })
+}
+
+// Changing implements train.Guest.
+func (a *ahead) Changing() error { return a.clock.Aside(a.window.Changing) }
+
+// save writes what is under way into a checkpoint.
+func (a *ahead) save(dir string) error {
+	return atomicfile.Write(filepath.Join(dir, underWayFile), func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(a.window.UnderWay())
+	})
+}
+
+// restore begins what a checkpoint has under way; "" and one of a run that played no batch ahead have nothing.
+func (a *ahead) restore(from string) error {
+	if from == "" {
+		return nil
+	}
+	path := filepath.Join(from, underWayFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var all []rollout.UnderWay
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err == nil {
+		err = a.window.Restore(all)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (a *ahead) close() {
+	if a == nil {
+		return
+	}
+	a.window.Close() // what does not close harms nobody any more
+	if a.file != nil {
+		a.file.Close()
+	}
+}
+
+// stalenessMetrics say how old the weights were that drew the tokens of a batch.
+type stalenessMetrics struct {
+	Mean   float64            `metric:"staleness/mean" unit:"steps" doc:"training steps between the drawing of a token and the training on it, mean over the sampled tokens trained on (runs with rollout.staleness > 0)"`
+	Max    int                `metric:"staleness/max" unit:"steps" doc:"the most: at most rollout.staleness"`
+	Shares map[string]float64 `metric:"staleness/share/{steps}" unit:"share" doc:"of the sampled tokens, by staleness"`
+}
+
+// newStalenessMetrics describe a batch that is trained on at a step.
+func newStalenessMetrics(episodes []*episode.Episode, step int) stalenessMetrics {
+	m, tokens := stalenessMetrics{Shares: map[string]float64{}}, 0.0
+	for _, e := range episodes {
+		run := -1
+		for t, sampled := range e.Mask {
+			for run+1 < len(e.Versions) && e.Versions[run+1].Token <= t {
+				run++
+			}
+			if !sampled || run < 0 {
+				continue
+			}
+			stale := step - 1 - e.Versions[run].Version
+			tokens++
+			m.Mean, m.Max = m.Mean+float64(stale), max(m.Max, stale)
+			m.Shares[fmt.Sprint(stale)]++
+		}
+	}
+	m.Mean /= max(tokens, 1)
+	for key := range m.Shares {
+		m.Shares[key] /= tokens
+	}
+	return m
+}
