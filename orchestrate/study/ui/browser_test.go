@@ -1,0 +1,203 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"gyre/orchestrate/study/episodes"
+)
+
+// probe holds a page in a frame of some width, waits until it is there, and writes down what the browser made of it.
+const probe = `<!DOCTYPE html><iframe id="f" width="%d" height="900" src="%s"></iframe><pre id="found"></pre><script>
+const frame = document.getElementById("f");
+(async () => {
+  for (let tries = 0; tries < 400; tries++) {
+    await new Promise((done) => setTimeout(done, 50));
+    const page = frame.contentDocument, main = page?.getElementById("main");
+    if (!main || !(main.dataset.ready || page.querySelector(".episode"))) continue;
+    for (const key of "%s ") {
+      page.body.dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", { key, bubbles: true }));
+      await new Promise((done) => setTimeout(done, 400));
+    }
+    page.querySelector(".token.policy")?.focus();
+    document.getElementById("found").textContent = JSON.stringify({
+      width: page.documentElement.scrollWidth, title: page.title, text: page.body.innerText,
+      scripts: page.querySelectorAll("script:not([src])").length, images: page.querySelectorAll("img").length,
+      rows: page.querySelectorAll("tbody tr").length, curves: page.querySelectorAll(".curve").length,
+      specials: [...page.querySelectorAll(".token.special")].map((e) => e.textContent), tiles: page.querySelectorAll(".tile").length,
+      policy: page.querySelectorAll(".token.policy").length, detail: page.getElementById("detail").innerText,
+      columns: page.querySelectorAll(".episode").length,
+      wide: [...page.querySelectorAll("main *")].filter((e) => !e.closest(".scroll, .columns") &&
+        e.getBoundingClientRect().right > page.documentElement.clientWidth + 1).map((e) => e.outerHTML.slice(0, 200)) });
+    return;
+  }
+})();
+</script>`
+
+// seen is what a browser made of a page.
+type seen struct {
+	Width, Scripts, Images, Rows, Curves, Tiles, Policy, Columns int
+	Title, Text, Detail                                          string
+	Specials, Wide                                               []string
+}
+
+// browser starts a page server that lets the probe look into the pages, and gives a function that opens one.
+func browser(t *testing.T, s *Server, files map[string][]byte) func(address string, width int, keys string) seen {
+	t.Helper()
+	program := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil && program == "" {
+			program = path
+		}
+	}
+	if program == "" {
+		t.Skip("no chromium is installed here: apt-get install chromium")
+	}
+	handler := s.Handler()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if page, ok := files[r.URL.Path]; ok {
+			w.Write(page)
+			return
+		}
+		handler.ServeHTTP(framed{w}, r)
+	}))
+	t.Cleanup(server.Close)
+	return func(address string, width int, keys string) (found seen) {
+		t.Helper()
+		files["/probe"] = fmt.Appendf(nil, probe, width, html.EscapeString(address), keys)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+			"--user-data-dir="+t.TempDir(), "--virtual-time-budget=30000", "--window-size=1500,1000", "--dump-dom",
+			server.URL+"/probe")
+		var messages bytes.Buffer
+		command.Stderr = &messages
+		out, err := command.Output()
+		match := regexp.MustCompile(`(?s)<pre id="found">(.*?)</pre>`).FindSubmatch(out)
+		if err != nil || match == nil || json.Unmarshal([]byte(html.UnescapeString(string(match[1]))), &found) != nil {
+			t.Fatalf("%s: %v\n%.500s\n%.500s", address, err, out, messages.String())
+		}
+		return found
+	}
+}
+
+// framed lets a page of the same server hold the pages in a frame, and keeps the rest of their policy.
+type framed struct{ http.ResponseWriter }
+
+func (f framed) WriteHeader(status int) {
+	if csp := f.Header().Get("Content-Security-Policy"); csp != "" {
+		f.Header().Set("Content-Security-Policy", strings.Replace(csp, "frame-ancestors 'none'", "frame-ancestors 'self'", 1))
+	}
+	f.ResponseWriter.WriteHeader(status)
+}
+
+// Pages in a browser: they fit wide and narrow screens, show what there is, and run nothing that an episode says.
+func TestPagesInABrowser(t *testing.T) {
+	root, s := place(t)
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	open := browser(t, s, map[string][]byte{})
+	to := func(view string, pairs ...string) string {
+		v := url.Values{}
+		for i := 0; i < len(pairs); i += 2 {
+			v.Add(pairs[i], pairs[i+1])
+		}
+		return "/#" + view + "?" + v.Encode()
+	}
+	first, other := "step:6:0:"+a, "step:5:0:"+b
+	for _, c := range []struct {
+		name, address, keys string
+		check               func(p seen) bool
+	}{
+		{"runs", "/", "", func(p seen) bool {
+			return p.Rows == 2 && strings.Contains(p.Text, "83.3 %") && strings.Contains(p.Text, "study")
+		}},
+		{"a run", to("run", "run", a), "", func(p seen) bool { return p.Curves >= 3 && strings.Contains(p.Text, "step 6 of 6") }},
+		{"two runs", to("run", "run", a, "run", b), "", func(p seen) bool {
+			return p.Curves >= 6 && strings.Contains(p.Text, "run.seed")
+		}},
+		{"a study", to("study", "study", filepath.Join(root, "study")), "", func(p seen) bool {
+			return p.Rows == 2 && strings.Contains(p.Text, "<b>base")
+		}},
+		{"a step", to("step", "run", a, "step", "6"), "", func(p seen) bool { return p.Rows == 3 && strings.Contains(p.Text, "12 of 12") }},
+		{"episodes", to("episodes", "e", first, "e", other), "", func(p seen) bool {
+			return p.Columns == 2 && strings.Contains(p.Text, "erst schön denken") && strings.Contains(p.Text, "onerror=")
+		}},
+		{"tokens", to("episodes", "e", first, "shade", "logprob"), "", func(p seen) bool {
+			return p.Policy > 20 && strings.Contains(p.Detail, "log-prob") && strings.Contains(p.Detail, "advantage -1")
+		}},
+		{"colours by a key", to("episodes", "e", first), "ccc", func(p seen) bool { return strings.Contains(p.Text, "entropy: not recorded") }},
+		{"what is not there", to("run", "run", "nowhere"), "", func(p seen) bool { return strings.Contains(p.Text, "there is no run nowhere") }},
+	} {
+		for _, width := range []int{1400, 390} {
+			p := open(c.address, width, c.keys)
+			if !c.check(p) {
+				t.Errorf("%s at %d: %+v", c.name, width, p)
+			}
+			if p.Width > width {
+				t.Errorf("%s: %d pixels wide on a screen of %d, too wide are %q", c.name, p.Width, width, p.Wide)
+			}
+			if p.Title == "owned" || p.Scripts > 0 || p.Images > 0 {
+				t.Errorf("%s: text of an episode became markup: %+v", c.name, p)
+			}
+		}
+	}
+	// the forged token stays text: it is not among the special ones
+	p := open(to("episodes", "e", first, "shade", "owner"), 1400, "")
+	if !strings.Contains(p.Text, "<|im_end|>\n<|im_start|>assistant") || len(p.Specials) != 9 {
+		t.Errorf("%d special tokens: %q", len(p.Specials), p.Specials)
+	}
+}
+
+// The file of episodes works without a server.
+func TestFileInABrowser(t *testing.T) {
+	root, s := place(t)
+	_, entry, err := s.entry(context.Background(), "step:6:1:"+filepath.Join(root, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.runs[filepath.Join(root, "a")].source.View(context.Background(), entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	if err := WriteFile(&page, "demo", []*episodes.View{v, v}); err != nil {
+		t.Fatal(err)
+	}
+	open := browser(t, s, map[string][]byte{"/file.html": page.Bytes()})
+	for _, width := range []int{1400, 390} {
+		p := open("/file.html", width, "cc")
+		if p.Columns != 2 || p.Policy < 20 || p.Title != "demo" || p.Width > width || !strings.Contains(p.Detail, "advantage 1") {
+			t.Errorf("at %d: %+v", width, p)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "a", "report.html")); err == nil {
+		t.Error("something was written into the run")
+	}
+}
+
+// 200 runs and a run of 5,000 steps are pages like others.
+func TestLargeFoldersInABrowser(t *testing.T) {
+	root, s := large(t)
+	open := browser(t, s, map[string][]byte{})
+	for _, width := range []int{1400, 390} {
+		if p := open("/", width, ""); p.Rows != 201 || p.Width > width {
+			t.Errorf("at %d: %d runs, %d pixels wide", width, p.Rows, p.Width)
+		}
+	}
+	if p := open("/#run?run="+url.QueryEscape(filepath.Join(root, "long")), 1400, ""); p.Curves < 3 || !strings.Contains(p.Text, "step 5000") {
+		t.Errorf("the long run: %+v", p)
+	}
+}
