@@ -14,7 +14,7 @@ PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
 # Pages in the order of a reader's first days. A page that is not listed comes last.
 ORDER = ["index", "quickstart", "demo", "signal", "stuck", "training", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
-         "gradient-analysis", "reward-components", "studies", "from-ragen", "commands", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
+         "gradient-analysis", "reward-components", "studies", "from-ragen", "commands", "runs", "ui", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
          "benchmarks", "architecture", "architecture-backend", "LOG"]
 
 

@@ -4,6 +4,7 @@
 #   scripts/figures.sh demo          demo-training.png, demo-gradients.png: make demo (kernels: GYRE_ISA=avx2)
 #   scripts/figures.sh quickstart    quickstart.png: the page that compares the two runs of docs/quickstart.md
 #   scripts/figures.sh components    components-demo.png: configs/components_demo.toml (kernels: GYRE_ISA=avx2)
+#   scripts/figures.sh ui            ui-runs.png, ui-episodes.png: pages of gyre ui about two short runs (five minutes)
 #   scripts/figures.sh smollm2       smollm2-training.png: configs/sokoban_smollm2.toml (about 25 minutes)
 #   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
 set -euo pipefail
@@ -18,7 +19,8 @@ screenshot() {
   browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
     { echo "figures: no Chromium here: install Debian's package chromium" >&2; exit 1; }
   "$browser" --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
-    --user-data-dir="$(mktemp -d)" --hide-scrollbars --window-size="$3,$4" --screenshot="$2" "$1" 2>/dev/null
+    --user-data-dir="$(mktemp -d)" --hide-scrollbars --virtual-time-budget=8000 \
+    --window-size="$3,$4" --screenshot="$2" "$1" 2>/dev/null
 }
 
 demo() {
@@ -47,6 +49,25 @@ components() ( # in a shell of its own, with the kernels of the documented numbe
   gyre components cosines runs/components-demo --figure $images/components-demo.png
 )
 
+ui() {
+  local server name policy=models/demo-policy
+  export GYRE_ISA=avx2
+  made $policy/config.json model init $policy --family qwen2 --hidden 64 --layers 3 --heads 4 --kv-heads 4 \
+    --intermediate 256 --std 0.12
+  made runs/ui-sft/run.json sft configs/demo.toml run.name=ui-sft sft.episodes=1600 sft.validation_episodes=50 \
+    run.validate_every=0
+  for name in grpo gae; do
+    made runs/ui-$name/run.json train configs/demo.toml run.name=ui-$name algorithm.advantage=$name run.steps=30 \
+      model.path=runs/ui-sft/best/actor envs.0.groups=24 validation.envs.0.groups=64
+  done
+  ./gyre ui runs/ui-grpo runs/ui-gae --port 8095 & server=$!
+  sleep 2
+  screenshot 'http://127.0.0.1:8095/#run?run=runs/ui-grpo&run=runs/ui-gae' "$PWD/$images/ui-runs.png" 1200 640
+  screenshot "http://127.0.0.1:8095/#episodes?shade=logprob&e=step:30:56:runs/ui-grpo&e=step:30:57:runs/ui-grpo" \
+    "$PWD/$images/ui-episodes.png" 1200 760
+  kill $server
+}
+
 smollm2() {
   bash scripts/get-smollm2.sh
   made runs/sokoban-smollm2-sft sft configs/sokoban_smollm2.toml run.name=sokoban-smollm2-sft run.validate_every=0
@@ -67,10 +88,10 @@ bfloat16() {
   cp studies/bfloat16-smollm2/figures/learning_curves.png $images/bfloat16-smollm2.png
 }
 
-[ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
 for name in "$@"; do
   case $name in
-    demo | quickstart | components | smollm2 | bfloat16) $name ;;
-    *) echo "figures: $name is none of demo, quickstart, components, smollm2, bfloat16" >&2; exit 2 ;;
+    demo | quickstart | components | ui | smollm2 | bfloat16) $name ;;
+    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, bfloat16" >&2; exit 2 ;;
   esac
 done

@@ -2,10 +2,10 @@ package runs
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,10 +67,12 @@ func (s *Series) Read(keys ...string) (steps []int, columns map[string][]float64
 	if _, err := file.Seek(s.end, io.SeekStart); err != nil {
 		return nil, nil, err
 	}
-	added, err := io.ReadAll(file)
-	if err != nil {
+	added := make([]byte, info.Size()-s.end)
+	n, err := io.ReadFull(file, added)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
+	added = added[:n]
 	s.add(added[:bytes.LastIndexByte(added, '\n')+1])
 	columns = map[string][]float64{}
 	for _, key := range keys {
@@ -109,10 +111,11 @@ func (s *Series) add(lines []byte) {
 
 // mean is that of the metrics of a line that a key names.
 func mean(raw metrics.Raw, key string) float64 {
-	prefix, _, _ := strings.Cut(key, "*")
+	prefix, suffix, wild := strings.Cut(key, "*")
 	sum, n := 0.0, 0
 	for name, v := range raw.Numbers(prefix) {
-		if ok, _ := path.Match(key, name); ok {
+		middle, ok := strings.CutSuffix(name[len(prefix):], suffix)
+		if ok && (name == key || wild && !strings.Contains(middle, "/")) {
 			sum, n = sum+v, n+1
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sourcegraph/conc/iter"
+
 	"gyre/internal/statistics"
 	"gyre/internal/table"
 	"gyre/orchestrate/loop/episode"
@@ -80,20 +82,19 @@ func (s *Server) list(ctx context.Context, _ query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var summaries []runs.Summary
-	for _, dir := range found {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	summaries, err := iter.MapErr(found, func(dir *string) (runs.Summary, error) {
+		r, err := s.run(*dir)
+		if err != nil || ctx.Err() != nil {
+			return runs.Summary{}, cmp.Or(err, context.Cause(ctx))
 		}
-		r, err := s.run(dir)
-		if err != nil {
-			return nil, err
-		}
-		summary, err := runs.Summarize(dir, r.series)
-		if err != nil {
+		summary, err := runs.Summarize(*dir, r.series)
+		if err != nil { // of one run
 			summary.Status, summary.Reason = "unreadable", err.Error()
 		}
-		summaries = append(summaries, summary)
+		return summary, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	listed, err := rows(runs.Table(summaries))
 	return map[string]any{"runs": listed, "studies": append([]string{}, s.studies...)}, err

@@ -12,7 +12,7 @@ function ticks(low, high, n) {
   return out;
 }
 
-// chart draws curves {label, steps, values, hue}; open(step) is called where somebody clicks.
+// chart draws curves {label, steps, values, hue, dash}; open(step) is called where somebody clicks.
 export function chart(title, curves, open) {
   const xs = curves.flatMap((c) => c.steps), ys = curves.flatMap((c) => c.values);
   let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity]; // Math.min takes no hundred thousand arguments
@@ -30,7 +30,7 @@ export function chart(title, curves, open) {
       h("text", { x: px(x), y: height - 6, "text-anchor": "middle" }, String(x))),
     curves.map((c) => [
       h("path", { d: c.steps.map((x, i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(c.values[i]).toFixed(1)}`).join(""),
-        class: `curve hue${c.hue % 8}` }),
+        class: `curve hue${c.hue % 8}${c.dash ? " dash" : ""}` }),
       c.steps.length < 12 ? c.steps.map((x, i) =>
         h("circle", { cx: px(x), cy: py(c.values[i]), r: 2.5, class: `dot hue${c.hue % 8}` })) : null]));
   const mark = h("line", { y1: top, y2: height - bottom, class: "mark", visibility: "hidden" });

@@ -11,7 +11,8 @@ const panels = [
   ["Reward spread in groups", { "rollout/in_group_reward_std": "all groups", "rollout/chosen_in_group_reward_std": "kept" }],
   ["Groups kept", { "rollout/filter_kept_ratio": "share" }],
   ["Entropy", { "actor/entropy": "nats per token" }],
-  ["Gradient norm", { "actor/grad_norm": "actor", "critic/grad_norm": "critic", "train/grad_norm": "supervised" }],
+  ["Gradient norm", { "actor/grad_norm": "actor", "train/grad_norm": "supervised" }],
+  ["Gradient norm of the critic", { "critic/grad_norm": "critic" }],
   ["Policy change", { "actor/ppo_kl": "KL per update" }],
   ["Distance to the reference", { "actor/kl_loss": "KL" }],
   ["Loss", { "train/loss": "supervised", "val/loss": "held out", "actor/pg_loss": "policy" }],
@@ -33,6 +34,7 @@ export async function runPage(asked, live) {
     head.replaceChildren(...all.map((one, i) => about(one.summary[0], runs.length > 1 ? `key hue${i % 8}` : "", names[i])));
     const drawn = shown.map(([title, list]) => {
       const own = found.filter((c) => c.key in list).map((c, i) => ({ ...c, hue: runs.length > 1 ? runs.indexOf(c.run) : i,
+        dash: runs.length > 1 && c.key !== Object.keys(list)[0],
         label: [runs.length > 1 ? names[runs.indexOf(c.run)] : "", list[c.key]].filter(Boolean).join(" ") }));
       return own.length ? chart(title, own, runs.length === 1 && all[0].files.step ? open : null) : null;
     }).filter(Boolean);
