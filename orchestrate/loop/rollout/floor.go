@@ -115,6 +115,9 @@ func (f *floor) arrived() (bool, error) {
 	}
 }
 
+// persistence is how often an episode is tried whose environment did not fail in the run that is repeated.
+const persistence = 100
+
 // advance asks for a runner's next reply, unless its episode has ended.
 func (f *floor) advance(done result) error {
 	f.away--
@@ -125,6 +128,10 @@ func (f *floor) advance(done result) error {
 	if !one.asked {
 		one.asked = true
 		f.opening--
+	}
+	if one.over && one.failed() && one.entry.given && one.attempt < persistence {
+		one.revive(f)
+		return nil
 	}
 	if one.over {
 		one.ended, one.draft = true, drawn{}

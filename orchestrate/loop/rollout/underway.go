@@ -74,10 +74,18 @@ func (w *Window) Restore(all []UnderWay) error {
 		if u.Draft != nil {
 			one.draft = *u.Draft
 		}
-		replies := u.Replies
-		r.start(w.floor, []*runner{one}, func(ctx context.Context, one *runner) error { return one.relive(ctx, replies) })
+		r.start(w.floor, []*runner{one}, func(ctx context.Context, one *runner) error { return one.relive(ctx, u.Replies) })
 	}
 	return nil
+}
+
+// revive plays an episode that failed again, to the point where it was, with the replies that it has had: the weights
+// that drew them may be gone.
+func (r *runner) revive(f *floor) {
+	fresh := &runner{player: r.player, kind: r.kind, slot: r.slot, round: r.round, attempt: r.attempt + 1, entry: r.entry,
+		replies: r.replies, draft: r.draft, versions: r.versions, asked: true}
+	r.round.runners[r.index] = fresh
+	f.send(fresh, func(ctx context.Context) error { return fresh.relive(ctx, r.replies) })
 }
 
 // recall makes an episode one that has failed.

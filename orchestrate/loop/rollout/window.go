@@ -237,13 +237,13 @@ func (w *Window) admit(step int) error {
 func (w *Window) again(ctx context.Context, r *round) error {
 	switch {
 	case r.settled:
-	case r.attempt == 2:
-		r.settled = true
-		r.settle(slices.DeleteFunc(slices.Clone(r.runners), func(one *runner) bool { return one.attempt < 2 }))
 	case w.Repeat != nil: // what failed may not fail today
 		r.settled = true
 		r.settle(r.runners)
 		r.stats.Replayed = 0
+	case r.attempt >= 2:
+		r.settled = true
+		r.settle(slices.DeleteFunc(slices.Clone(r.runners), func(one *runner) bool { return one.attempt < 2 }))
 	default:
 		failed, err := r.again(ctx)
 		if err == nil {

@@ -41,6 +41,9 @@ type Batch struct {
 	Returns    [][]float32
 	Weights    [][]float32 // of the tokens in the loss: see Weigh
 
+	// Current, if not nil, receives the log-probs that Backward finds.
+	Current [][]float32
+
 	// Progress, if not nil, hears how many sequences each pass has begun, those of other ranks included.
 	Progress func(sequences int)
 }

@@ -268,9 +268,16 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 		terms[i] = torch.Term{Name: c.Name, Kind: c.Kind, Advantages: gather(micro, c.Advantages),
 			Weights: gather(micro, c.Weights), Into: c.Into}
 	}
-	stats, err := l.Model.PolicyBackward(b.pack(micro), in, o.PolicyLoss, terms)
+	packed := b.pack(micro)
+	if b.Current != nil {
+		in.LogprobsOut = make([]float32, len(packed.IDs))
+	}
+	stats, err := l.Model.PolicyBackward(packed, in, o.PolicyLoss, terms)
 	if err != nil {
 		return Losses{}, err
+	}
+	if b.Current != nil {
+		b.scatter(micro, in.LogprobsOut, b.Current)
 	}
 	out := Losses{Tokens: stats.Tokens, LogRatio: stats.LogRatio, LogprobGapMax: stats.LogprobGapMax}
 	for _, c := range columns {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"gyre/internal/statistics"
@@ -15,9 +16,14 @@ import (
 
 // ratioMetrics say how far the policy that drew the tokens is from the one that learns from them, before any bound.
 type ratioMetrics struct {
-	Mean     float64 `metric:"ratio/mean" doc:"mean of proximal over behaviour policy over sampled tokens, at the level of importance.level: around 1"`
-	P99      float64 `metric:"ratio/p99" doc:"its 0.99 quantile"`
-	ESS      float64 `metric:"ratio/ess" unit:"share" doc:"effective sample size (Σw)²/(n Σw²) of the tokens' weights: near 1; 0.1 means that a tenth of the tokens decides"`
+	Mean float64 `metric:"ratio/mean" doc:"mean of proximal over behaviour policy over sampled tokens, at the level of importance.level: around 1. In runs with rollout.staleness that correct nothing: of the present over the behaviour policy, in the step's first mini-batch"`
+	P99  float64 `metric:"ratio/p99" doc:"its 0.99 quantile"`
+	ESS  float64 `metric:"ratio/ess" unit:"share" doc:"effective sample size (Σw)²/(n Σw²) of the tokens' weights: near 1; 0.1 means that a tenth of the tokens decides"`
+}
+
+// correctionMetrics say what a correction has done about it.
+type correctionMetrics struct {
+	ratioMetrics
 	Bounded  float64 `metric:"ratio/bounded" unit:"share" doc:"of tokens whose weight importance.correction has changed"`
 	Rejected float64 `metric:"ratio/rejected" unit:"share" doc:"of tokens that importance.reject has left out of the update"`
 }
@@ -40,7 +46,7 @@ func (p *preparation) correct(ctx context.Context, s *Selection, line metrics.Li
 }
 
 // weigh fills the importance weights of a batch and takes what is rejected out of its masks.
-func (p *preparation) weigh(s *Selection) (m ratioMetrics) {
+func (p *preparation) weigh(s *Selection) (m correctionMetrics) {
 	b, o := s.Batch, p.Config.Importance.Options()
 	free := o
 	free.Correction = "none"
@@ -76,6 +82,24 @@ func (p *preparation) weigh(s *Selection) (m ratioMetrics) {
 	if !o.Weighs() && p.Config.Actor.Loss != "decoupled_ppo" {
 		b.Importance = nil
 	}
+	return m
+}
+
+// drift compares a policy with the one that drew the tokens of a batch.
+func drift(b *train.Batch) (m ratioMetrics) {
+	var ratios []float64
+	var sum, squares float64
+	for i, s := range b.Sequences {
+		for t, sampled := range s.Mask {
+			if !sampled {
+				continue
+			}
+			ratio := math.Exp(min(max(float64(b.Current[i][t])-float64(b.Behaviour[i][t]), -20), 20))
+			ratios, sum, squares = append(ratios, ratio), sum+ratio, squares+ratio*ratio
+		}
+	}
+	m.Mean, m.P99 = statistics.Mean(ratios), statistics.Quantile(0.99, ratios)
+	m.ESS = sum * sum / (float64(len(ratios)) * squares)
 	return m
 }
 

@@ -31,6 +31,8 @@ type fitting struct {
 	columns           []train.Column
 	// fill, if not nil, fills what the loss reads of a whole mini-batch of rows of the batch.
 	fill func(ctx context.Context, mini *train.Batch, rows []int, at fill) error
+	// first, if not nil, is shown the first mini-batch with the log-probs that the update found.
+	first func(mini *train.Batch)
 }
 
 // fit runs the epochs and sums up what the mini-batches found.
@@ -51,12 +53,18 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 			}
 			mini.Progress = func(sequences int) { done += sequences; bar.Set(done) }
 			mini.Weigh(f.aggregation, f.width)
+			if f.first != nil && m.batches == 0 {
+				mini.Current = make([][]float32, mini.Len())
+			}
 			losses, err := f.policy.Backward(ctx, mini, f.objective, f.columns)
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 			}
 			if m.batches == 0 {
 				m.gap = losses.LogprobGapMax
+				if f.first != nil {
+					f.first(mini)
+				}
 			}
 			sum.Add(losses)
 			result, err := f.policy.Step(f.rate)
@@ -110,6 +118,9 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
 		at.proximal = at.proximal && s.Chosen.proximal
 		return u.preparation.fillMiniBatch(ctx, mini, at)
+	}
+	if u.preparation.older && !u.Config.Corrects() {
+		f.first = func(mini *train.Batch) { s.Line.Add(drift(mini)) }
 	}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
 	if err != nil {

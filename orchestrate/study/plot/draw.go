@@ -1,6 +1,7 @@
 // Package plot makes the figures of runs and studies from what they logged.
 //
 //	metrics.jsonl ──▶ rundir.Run ──┬──▶ training.png                      curves over the steps
+//	                               ├──▶ timeline.png                      who sampled, trained, waited: from schedule.jsonl
 //	                               ├──▶ gradient_analysis_*_step_N.*      one analysed step: bars, reward std, JSON, CSV
 //	                               └──▶ gradient_analysis_steps.png       first, middle and last analysed step
 //	metrics.json × 3 ─────────────────▶ ExportedSteps                     the same comparison from exported steps
@@ -60,6 +61,14 @@ func Draw(r *rundir.Run, steps []int, prefilter bool) (files []File, notes []str
 			files = append(files, File{Name: f.Name, Figure: f})
 		} else {
 			notes = append(notes, "no training curves: the metrics file has none of the metrics they show")
+		}
+	}
+	if whole && !prefilter {
+		f, err := Timeline(r)
+		if err != nil {
+			notes = append(notes, err.Error())
+		} else if len(f.Panels) > 0 {
+			files = append(files, File{Name: f.Name, Figure: f})
 		}
 	}
 	for _, step := range steps {
