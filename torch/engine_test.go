@@ -134,6 +134,56 @@ func TestEngineAlternatives(t *testing.T) {
 	}
 }
 
+// A reply that is given up and goes on in another request is the reply that it would have been, stop strings that began
+// before included.
+func TestEngineGoesOnFromDrawnTokens(t *testing.T) {
+	e := tinyEngine(t, tinyModel(t, HeadLM), roomy)
+	vocabulary := make([][]byte, 64)
+	for id := range vocabulary {
+		vocabulary[id] = []byte{byte('a' + id%3)}
+	}
+	if err := e.SetVocabulary(vocabulary); err != nil {
+		t.Fatal(err)
+	}
+	sampling := Sampling{Temperature: 1, TopP: 1, MaxTokens: 16, Seed: 5}
+	whole := map[bool]Output{}
+	for _, stops := range []bool{false, true} {
+		request := Request{ID: 1, Prompt: []int32{1, 2, 3}, Sampling: sampling}
+		if stops { // what the tokens 3 to 6 say
+			var text []byte
+			for _, id := range whole[false].Tokens[3:7] {
+				text = append(text, vocabulary[id]...)
+			}
+			request.StopStrings = []string{string(text)}
+		}
+		if err := e.Submit(request); err != nil {
+			t.Fatal(err)
+		}
+		whole[stops] = finish(t, e)[1]
+		for drawn := 1; drawn < len(whole[stops].Tokens); drawn++ {
+			rest := request
+			rest.Prompt, rest.Drawn = append([]int32{1, 2, 3}, whole[stops].Tokens[:drawn]...), drawn
+			if err := e.Submit(rest); err != nil {
+				t.Fatal(err)
+			}
+			got := finish(t, e)[1]
+			if !slices.Equal(got.Tokens, whole[stops].Tokens) || got.Finish != whole[stops].Finish ||
+				!slices.Equal(got.Logprobs[drawn:], whole[stops].Logprobs[drawn:]) {
+				t.Errorf("stop strings %v, from token %d on: %v, want %v", stops, drawn, got, whole[stops])
+			}
+		}
+	}
+	if len(whole[true].Tokens) >= len(whole[false].Tokens) {
+		t.Errorf("the stop string did not stop the reply: %d tokens", len(whole[true].Tokens))
+	}
+	for _, drawn := range []int{-1, 3, 16} {
+		r := Request{ID: 2, Prompt: []int32{1, 2, 3}, Sampling: sampling, Drawn: drawn}
+		if err := e.Submit(r); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("drawn = %d: %v", drawn, err)
+		}
+	}
+}
+
 func TestEngineStops(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	e := tinyEngine(t, m, roomy)

@@ -8,8 +8,8 @@
 //
 // A line may go on with "contexts": [0, 57], the starts of the sequences that ids holds one after another (absent: it
 // is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named components of
-// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions":
-// [[0, 6], [40, 7]] says that tokens from 40 on were drawn with the weights after 7 training steps.
+// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions": [[12, 6],
+// [40, 7]] says that the weights after 6 training steps drew from token 12 on, and those after 7 from token 40 on.
 //
 // ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
 // unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the
