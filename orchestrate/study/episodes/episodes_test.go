@@ -177,7 +177,7 @@ func TestNumbersOfTokens(t *testing.T) {
 		t.Errorf("advantage %v", a)
 	}
 	if v.Notes["advantage"] != "" || !strings.Contains(v.Notes["ratio"], "1 for every token") ||
-		!strings.Contains(v.Notes["entropy"], "actor.entropy_top") || !strings.Contains(v.Notes["staleness"], "it is 0") {
+		!strings.Contains(v.Notes["entropy"], "actor.entropy_top") || !strings.Contains(v.Notes["staleness"], "take turns it is 0") {
 		t.Errorf("notes %v", v.Notes)
 	}
 	if dropped := viewed(t, s, 15); !strings.Contains(dropped.Notes["advantage"], "dropped") || dropped.Tokens.Columns["advantage"] != nil {

@@ -2,7 +2,6 @@ package episodes
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -166,7 +165,7 @@ func (s *Source) columns(e *episode.Episode, v *View) error {
 	} else {
 		v.Notes["logprob"] = "not recorded: the log-probs of these tokens are not those of the policy"
 	}
-	s.staleness(v, put)
+	v.staleness(e, put)
 	v.note("not recorded: only episodes of training steps are learned from")
 	if v.Kind != "step" {
 		return nil
@@ -207,17 +206,19 @@ func (v *View) note(why string) {
 	}
 }
 
-// staleness is how many updates older than the one that learns the policy was that drew a token: of versions, runs of
-// tokens with the version that drew them.
-func (s *Source) staleness(v *View, put func(string, func(int) float64)) {
-	var own struct{ Versions episode.Pairs }
-	line, err := v.line()
-	if err == nil {
-		err = json.Unmarshal(line, &own)
-	}
-	if column := own.Versions.Column(len(v.Tokens.ID)); err == nil && column != nil && v.Kind == "step" {
-		put("staleness", func(t int) float64 { return float64(v.Step-1) - column[t] })
+// staleness is how many updates older than the policy that learns the one was that drew a token.
+func (v *View) staleness(e *episode.Episode, put func(string, func(int) float64)) {
+	if len(e.Versions) == 0 || v.Kind != "step" {
+		v.Notes["staleness"] = "not recorded: where playing and updating take turns it is 0"
 		return
 	}
-	v.Notes["staleness"] = "not recorded: playing and updating take turns here, so that it is 0"
+	put("staleness", func(t int) float64 {
+		version := e.Versions[0].Version
+		for _, run := range e.Versions {
+			if run.Token <= t {
+				version = run.Version
+			}
+		}
+		return float64(v.Step - 1 - version)
+	})
 }

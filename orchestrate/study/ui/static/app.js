@@ -12,7 +12,9 @@ let leave = () => {}; // stops what the page before had going on
 export function link(view, values) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(values || {})) {
-    for (const one of Array.isArray(value) ? value : [value]) if (one !== "" && one !== null && one !== undefined) query.append(key, one);
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== "" && one !== null && one !== undefined) query.append(key, one);
+    }
   }
   return `#${view}?${query}`;
 }
@@ -49,7 +51,8 @@ async function show() {
     document.getElementById("path").replaceChildren(...page.path.map(([text, to]) => h("a", { href: to }, text)));
     main.replaceChildren(...page.content.filter(Boolean));
   } catch (error) {
-    if (live) main.replaceChildren(h("p", { class: "warn" }, error.message), h("p", null, h("a", { href: "#runs" }, "all runs")));
+    const back = h("p", null, h("a", { href: "#runs" }, "all runs"));
+    if (live) main.replaceChildren(h("p", { class: "warn" }, error.message), back);
   }
   main.dataset.ready = name || "runs"; // for those who wait for the page
 }

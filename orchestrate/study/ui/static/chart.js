@@ -3,6 +3,8 @@ import { h, number } from "./dom.js";
 
 const width = 420, height = 170, left = 48, right = 10, top = 8, bottom = 22;
 
+const round = (v) => v.toFixed(1);
+
 // ticks are about n round numbers of a range.
 function ticks(low, high, n) {
   const raw = (high - low) / n, size = 10 ** Math.floor(Math.log10(raw));
@@ -29,7 +31,7 @@ export function chart(title, curves, open) {
     ticks(x0, x1, 5).filter(Number.isInteger).map((x) =>
       h("text", { x: px(x), y: height - 6, "text-anchor": "middle" }, String(x))),
     curves.map((c) => [
-      h("path", { d: c.steps.map((x, i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(c.values[i]).toFixed(1)}`).join(""),
+      h("path", { d: c.steps.map((x, i) => `${i ? "L" : "M"}${round(px(x))} ${round(py(c.values[i]))}`).join(""),
         class: `curve hue${c.hue % 8}${c.dash ? " dash" : ""}` }),
       c.steps.length < 12 ? c.steps.map((x, i) =>
         h("circle", { cx: px(x), cy: py(c.values[i]), r: 2.5, class: `dot hue${c.hue % 8}` })) : null]));
@@ -67,7 +69,9 @@ function nearest(steps, x) {
 // strip draws the scores of a group as dots between the lowest and the highest of all.
 export function strip(scores, low, high) {
   const at = (v) => 6 + ((v - low) / (high - low || 1)) * 148;
-  return h("svg", { viewBox: "0 0 160 16", class: "strip", role: "img", "aria-label": `scores of ${scores.length} episodes` },
+  const label = `scores of ${scores.length} episodes`;
+  return h("svg", { viewBox: "0 0 160 16", class: "strip", role: "img", "aria-label": label },
     h("line", { x1: 6, x2: 154, y1: 8, y2: 8, class: "grid" }),
-    scores.map(([score, solved]) => h("circle", { cx: at(score), cy: 8, r: 4, class: solved ? "solved" : "unsolved" })));
+    scores.map(([score, solved]) =>
+      h("circle", { cx: at(score), cy: 8, r: 4, class: solved ? "solved" : "unsolved" })));
 }

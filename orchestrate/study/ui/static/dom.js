@@ -56,7 +56,7 @@ export function table(rows, columns, attributes) {
 // plain is a table of whatever keys the rows have.
 export function plain(rows) {
   if (!rows.length) return h("p", { class: "soft" }, "No difference.");
-  return table(rows, Object.keys(rows[0]).map((key, i) => ({ key, text: i === 0 || rows.some((r) => typeof r[key] === "string"),
+  return table(rows, Object.keys(rows[0]).map((key) => ({ key, text: rows.some((r) => typeof r[key] === "string"),
     show: (row) => (typeof row[key] === "number" ? number(row[key]) : String(row[key] ?? "–")) })));
 }
 

@@ -21,7 +21,8 @@ export function episodeView(views, shade, detail, headOf) {
 
 function column(view, shade, detail, headOf) {
   const column = view.tokens.columns[shade];
-  const note = shade in { text: 1, owner: 1 } ? view.notes?.text : column ? null : view.notes?.[shade] || "not recorded";
+  const missing = shades[shade].scale && !column ? view.notes?.[shade] || "not recorded" : null;
+  const note = shades[shade].scale ? missing : view.notes?.text;
   return h("article", { class: "episode" },
     h("h2", null, headOf ? headOf(view) : `${view.kind} ${view.step}, episode ${view.episode}`),
     h("p", null, pill(view.success), ` score ${number(view.score)} · group ${view.group} · ${view.tag} · `,
@@ -41,15 +42,17 @@ function column(view, shade, detail, headOf) {
         turn.board ? board(turn.board) : null) : null)));
 }
 
-export const pill = (success) => h("span", { class: success ? "pill good" : "pill bad" }, success ? "solved" : "not solved");
+const pill = (success) =>
+  h("span", { class: success ? "pill good" : "pill bad" }, success ? "solved" : "not solved");
 
 const parts = (components) => Object.entries(components || {}).sort().map(([name, value]) =>
   h("span", { class: "part" }, `${name} ${number(value)}`));
 
 // read shows what was said by role, and the reply by its parts.
 function read(turn) {
-  return [turn.messages?.map((m) => h("div", { class: "said" }, h("b", null, m.role || "prompt"), h("pre", null, m.text))),
-    turn.parts?.map((p) => h("div", { class: `said reply ${p.kind}` }, h("b", null, p.kind), h("pre", null, p.text)))];
+  const said = (kind, text, classes) => h("div", { class: classes }, h("b", null, kind), h("pre", null, text));
+  return [turn.messages?.map((m) => said(m.role || "prompt", m.text, "said")),
+    turn.parts?.map((p) => said(p.kind, p.text, `said reply ${p.kind}`))];
 }
 
 // tokens shows every token of a turn in its colour; focus or pointer tells its numbers.
@@ -81,17 +84,22 @@ function tell(view, t, special, detail) {
   const said = [`token ${t}`, `id ${view.tokens.id[t]}`, JSON.stringify(view.tokens.text[t]),
     special ? "special" : null, owners[view.tokens.owner[t]],
     ...Object.keys(columns).sort().map((name) => columns[name][t] === null ? null :
-      `${shades[name].name} ${number(columns[name][t])}`), p === null || p === undefined ? null : `p ${percent(Math.exp(p))}`];
+      `${shades[name].name} ${number(columns[name][t])}`),
+    p === null || p === undefined ? null : `p ${percent(Math.exp(p))}`];
   detail.hidden = false;
   detail.replaceChildren(...said.filter(Boolean).map((text) => h("span", null, text)));
 }
+
+// kinds are what glyphs look like; others are shown as they are.
+const kinds = {
+  "#": "wall", _: "floor", ".": "floor", O: "aim", X: "box", P: "player", "√": "done", S: "done", G: "goal",
+};
 
 // board draws lines of equal length as tiles; other pictures stay text.
 export function board(text) {
   const lines = text.split("\n").map((line) => [...line]);
   if (lines.length < 2 || lines.some((line) => line.length !== lines[0].length) || lines[0].length > 24)
     return h("pre", { class: "board" }, text);
-  const kinds = { "#": "wall", _: "floor", ".": "floor", O: "aim", X: "box", P: "player", "√": "done", S: "done", G: "goal" };
   const grid = h("div", { class: "board tiles", role: "img", "aria-label": text },
     lines.flat().map((glyph) => h("span", { class: `tile ${kinds[glyph] || ""}` }, glyph)));
   grid.style.gridTemplateColumns = `repeat(${lines[0].length}, 1.35em)`;

@@ -8,7 +8,7 @@ import { state } from "./lists.js";
 const panels = [
   ["Success", { "val-env/*/success": "validation", "train/*/success": "training" }],
   ["Return", { "val-env/charts/avg_episode_return": "validation", "train/charts/avg_episode_return": "training" }],
-  ["Reward spread in groups", { "rollout/in_group_reward_std": "all groups", "rollout/chosen_in_group_reward_std": "kept" }],
+  ["Reward spread in groups", { "rollout/in_group_reward_std": "all", "rollout/chosen_in_group_reward_std": "kept" }],
   ["Groups kept", { "rollout/filter_kept_ratio": "share" }],
   ["Entropy", { "actor/entropy": "nats per token" }],
   ["Gradient norm", { "actor/grad_norm": "actor", "train/grad_norm": "supervised" }],
@@ -21,46 +21,63 @@ const panels = [
 ];
 
 export async function runPage(asked, live) {
-  const runs = asked.getAll("run"), more = asked.getAll("metric");
+  const runs = asked.getAll("run"), more = asked.getAll("metric"), names = short(runs), several = runs.length > 1;
   const shown = [...panels, ...more.map((key) => [key, { [key]: "" }])];
-  const names = short(runs), keys = shown.flatMap(([, list]) => Object.keys(list));
-  const open = (step) => go(link("step", { run: runs[0], step }));
+  const keys = shown.flatMap(([, list]) => Object.keys(list));
   const curves = h("div", { class: "charts" }), head = h("div", null);
   let info;
   const load = async () => {
-    const [all, found] = await Promise.all([Promise.all(runs.map((run) => ask("run", { run }))), ask("series", { run: runs, key: keys })]);
+    const [all, found] = await Promise.all([
+      Promise.all(runs.map((run) => ask("run", { run }))),
+      ask("series", { run: runs, key: keys }),
+    ]);
     if (!live()) return;
     info = all;
-    head.replaceChildren(...all.map((one, i) => about(one.summary[0], runs.length > 1 ? `key hue${i % 8}` : "", names[i])));
+    const open = !several && all[0].files.step ? (step) => go(link("step", { run: runs[0], step })) : null;
+    head.replaceChildren(...all.map((one, i) => about(one.summary[0], several ? `key hue${i % 8}` : "", names[i])));
     const drawn = shown.map(([title, list]) => {
-      const own = found.filter((c) => c.key in list).map((c, i) => ({ ...c, hue: runs.length > 1 ? runs.indexOf(c.run) : i,
-        dash: runs.length > 1 && c.key !== Object.keys(list)[0],
-        label: [runs.length > 1 ? names[runs.indexOf(c.run)] : "", list[c.key]].filter(Boolean).join(" ") }));
-      return own.length ? chart(title, own, runs.length === 1 && all[0].files.step ? open : null) : null;
+      const own = found.filter((c) => c.key in list).map((c, i) => ({
+        ...c, hue: several ? runs.indexOf(c.run) : i, dash: several && c.key !== Object.keys(list)[0],
+        label: [several ? names[runs.indexOf(c.run)] : "", list[c.key]].filter(Boolean).join(" "),
+      }));
+      return own.length ? chart(title, own, open) : null;
     }).filter(Boolean);
-    curves.replaceChildren(...drawn);
-    if (!drawn.length) curves.replaceChildren(h("p", { class: "soft" }, "Nothing has been logged yet."));
+    curves.replaceChildren(...(drawn.length ? drawn : [h("p", { class: "soft" }, "Nothing has been logged yet.")]));
   };
   await load();
   const running = () => info.some((one) => one.summary[0].state === "running");
-  const timer = setInterval(() => { if (!document.hidden && running()) load().catch(() => {}); }, 3000);
+  const timer = setInterval(() => {
+    if (!document.hidden && running()) load().catch(() => {}); // the server may be gone for a while
+  }, 3000);
   const metrics = [...new Set(info.flatMap((one) => one.metrics))];
-  const add = h("input", { type: "search", list: "metrics", placeholder: "add a curve ( / )", "aria-label": "add a curve",
+  const add = h("input", { type: "search", list: "metrics", placeholder: "add a curve ( / )", size: 24,
+    "aria-label": "add a curve",
     onchange: (e) => go(link("run", { run: runs, metric: [...more, e.target.value] }), true) });
-  return { path: [[runs.length > 1 ? `${runs.length} runs` : runs[0], link("run", { run: runs })]], stop: () => clearInterval(timer),
-    content: [h("h1", null, runs.length > 1 ? "Comparison" : names[0]), head, runs.length === 1 ? steps(runs[0], info[0].files) : null,
-      h("p", { class: "bar" }, add, h("datalist", { id: "metrics" }, metrics.map((m) => h("option", { value: m })))), curves,
-      ...(runs.length > 1 ? await differences(runs) : [h("details", null, h("summary", null, "configuration"), h("pre", null, info[0].config))])] };
+  return {
+    path: [[several ? `${runs.length} runs` : runs[0], link("run", { run: runs })]],
+    stop: () => clearInterval(timer),
+    content: [
+      h("h1", null, several ? "Comparison" : names[0]), head,
+      several ? null : steps(runs[0], info[0].files),
+      h("p", { class: "bar" }, add, h("datalist", { id: "metrics" }, metrics.map((m) => h("option", { value: m })))),
+      curves,
+      ...(several ? await differences(runs) :
+        [h("details", null, h("summary", null, "configuration"), h("pre", null, info[0].config))]),
+    ],
+  };
 }
 
-const short = (runs) => runs.map((run) => {
-  const name = run.split("/").at(-1);
-  return runs.filter((other) => other.split("/").at(-1) === name).length > 1 ? run : name;
-});
+// short names runs by their folders, and those of one name by their paths.
+function short(runs) {
+  const last = (run) => run.split("/").at(-1);
+  return runs.map((run) => (runs.filter((other) => last(other) === last(run)).length > 1 ? run : last(run)));
+}
 
 const about = (run, mark, name) => h("p", null, mark ? h("span", { class: mark }, name + " ") : "", state(run),
-  ` step ${run.steps ? `${run.step} of ${run.steps}` : run.step} · success ${percent(run.success)}, at its peak ${percent(run.peak)}`,
-  run.seconds_left === null ? "" : ` · ${duration(run.seconds_left)} left`, ` · ${bytes(run.disk_bytes)}`, run.reason ? ` · ${run.reason}` : "");
+  ` step ${run.steps ? `${run.step} of ${run.steps}` : run.step}`,
+  ` · success ${percent(run.success)}, at its peak ${percent(run.peak)}`,
+  run.seconds_left === null ? "" : ` · ${duration(run.seconds_left)} left`, ` · ${bytes(run.disk_bytes)}`,
+  run.reason ? ` · ${run.reason}` : "");
 
 // steps leads to the episodes of a step.
 function steps(run, files) {
@@ -68,14 +85,22 @@ function steps(run, files) {
   if (!kinds.length) return h("p", { class: "soft" }, "No episodes were saved (run.save_rollouts).");
   let kind = kinds.includes("step") ? "step" : kinds[0];
   const number = h("input", { type: "number", min: 0, value: files[kind].at(-1) });
-  const visit = (event) => { event.preventDefault(); go(link("step", { run, kind, step: number.value })); };
-  return h("form", { class: "bar", onsubmit: visit }, h("b", null, "Episodes "),
-    field("of", choice(kinds.map((k) => [k, k]), kind, (k) => { kind = k; number.value = files[k].at(-1); })), field("step", number),
-    h("button", null, "open"), h("span", { class: "soft" }, "or click on a curve"));
+  const visit = (event) => {
+    event.preventDefault();
+    go(link("step", { run, kind, step: number.value }));
+  };
+  const pick = choice(kinds.map((k) => [k, k]), kind, (k) => {
+    kind = k;
+    number.value = files[k].at(-1);
+  });
+  return h("form", { class: "bar", onsubmit: visit }, h("b", null, "Episodes "), field("of", pick),
+    field("step", number), h("button", null, "open"),
+    files.step ? h("span", { class: "soft" }, "or click on a curve") : null);
 }
 
 async function differences(runs) {
   const found = await ask("compare", { run: runs });
-  return [h("h2", null, "Where the configurations differ"), plain(found.configuration), h("h2", null, "Build, seeds and files"),
-    plain(found.build), h("h2", null, "Metrics at the end"), plain(found.ends)];
+  return [h("h2", null, "Where the configurations differ"), plain(found.configuration),
+    h("h2", null, "Build, seeds and files"), plain(found.build),
+    h("h2", null, "Metrics at the end"), plain(found.ends)];
 }

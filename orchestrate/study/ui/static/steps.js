@@ -6,82 +6,137 @@ import { episodeView, shades, walk } from "./episode.js";
 
 const filters = ["tag", "stop", "low", "high", "shortest", "longest", "text", "order"];
 const stops = ["terminated", "actions", "turns", "length", "timeout", "panic", "error"];
+const orders = {
+  spread: (a, b) => b.spread - a.spread,
+  reward: (a, b) => b.mean - a.mean,
+  group: (a, b) => a.group - b.group,
+};
 const shownGroups = 200, mostBeside = 16;
 
-const name = (run, e) => `${e.kind}:${e.step}:${e.episode}:${run}`;
+const same = (keys) => keys.map((key) => [key, key]);
+const name = (run, e) => `${e.kind}:${e.step}:${e.episode}:${run}`; // of an episode, for the server
 
 // stepPage lists the groups of a step by the spread of their rewards.
 export async function stepPage(asked) {
   const run = asked.get("run"), kept = Object.fromEntries(filters.map((f) => [f, asked.get(f)]));
-  const [found, info] = await Promise.all([ask("step", { ...kept, run, kind: asked.get("kind"), step: asked.get("step") }), ask("run", { run })]);
-  const at = { run, kind: found.kind, step: found.step }, change = (values) => go(link("step", { ...at, ...kept, ...values }), true);
-  const orders = { spread: (a, b) => b.spread - a.spread, reward: (a, b) => b.mean - a.mean, group: (a, b) => a.group - b.group };
+  const [found, info] = await Promise.all([
+    ask("step", { ...kept, run, kind: asked.get("kind"), step: asked.get("step") }),
+    ask("run", { run }),
+  ]);
   found.groups.sort(orders[kept.order] || orders.spread);
-  const all = found.groups.flatMap((g) => g.episodes), tags = [...new Set(all.map((e) => e.tag))];
-  let [low, high] = [Infinity, -Infinity];
-  for (const e of all) [low, high] = [Math.min(low, e.score), Math.max(high, e.score)];
-  const input = (key, label, type) => field(label, h("input", { type, step: "any", value: kept[key] || "", size: 8,
-    onchange: (e) => change({ [key]: e.target.value }) }));
+  const at = { run, kind: found.kind, step: found.step }, title = `${found.kind} ${found.step}`;
   const list = info.files[found.kind] || [], position = list.indexOf(found.step);
   const step = (to, text) => (list[to] === undefined ? h("span", { class: "soft" }, text) :
     h("a", { href: link("step", { ...at, ...kept, step: list[to] }) }, text));
-  const groups = table(found.groups.slice(0, shownGroups), [
-    { key: "group", show: (g) => h("a", { href: link("episodes", { e: g.episodes.slice(0, mostBeside).map((e) => name(run, e)) }) }, `${g.group}`) },
-    { key: "tag", text: true, show: (g) => g.episodes[0].tag }, { key: "mean", show: (g) => number(g.mean) },
-    { key: "spread", head: "std", show: (g) => number(g.spread) },
-    { head: `scores, ${number(low)} to ${number(high)}`, text: true, show: (g) => strip(g.episodes.map((e) => [e.score, e.success]), low, high) },
-    { head: "solved", show: (g) => `${g.episodes.filter((e) => e.success).length}/${g.episodes.length}` },
-    { head: "learned from", text: true, show: (g) => (g.kept === null ? "–" : g.kept ? "yes" : "no") },
-    { head: "episodes", text: true, show: (g) => h("span", { class: "links" }, g.episodes.slice(0, 32).map((e) => h("a", { class: e.success ? "good" : null,
-      href: link("episodes", { e: name(run, e) }), title: `score ${number(e.score)}, ${e.stop}, ${e.tokens} tokens` }, e.episode))) },
-  ], { class: "groups" });
-  return { path: [[run, link("run", { run })], [`${found.kind} ${found.step}`, link("step", at)]], content: [
-    h("h1", null, `${found.kind} ${found.step}`), h("p", null, step(position - 1, "← before"), " · ", step(position + 1, "next →"),
-      h("span", { class: "soft" }, ` · ${all.length} of ${found.episodes} episodes in ${found.groups.length} groups`)),
-    h("p", { class: "bar" }, input("text", "text ( / )", "search"), field("tag", choice([["", "all"], ...tags.map((t) => [t, t])], kept.tag || "", (tag) => change({ tag }))),
-      field("ended", choice([["", "all"], ...stops.map((s) => [s, s])], kept.stop || "", (stop) => change({ stop }))),
-      input("low", "score from", "number"), input("high", "to", "number"), input("shortest", "tokens from", "number"), input("longest", "to", "number"),
-      field("order", choice(Object.keys(orders).map((o) => [o, o]), kept.order || "spread", (order) => change({ order })))),
-    all.length ? groups : h("p", { class: "soft" }, "No episode fits."),
-    found.groups.length > shownGroups ? h("p", { class: "soft" }, `${found.groups.length - shownGroups} further groups: filter them.`) : null] };
+  const count = found.groups.reduce((sum, g) => sum + g.episodes.length, 0);
+  const rest = found.groups.length - shownGroups;
+  return {
+    path: [[run, link("run", { run })], [title, link("step", at)]],
+    content: [
+      h("h1", null, title),
+      h("p", null, step(position - 1, "← before"), " · ", step(position + 1, "next →"),
+        h("span", { class: "soft" }, ` · ${count} of ${found.episodes} episodes in ${found.groups.length} groups`)),
+      filterBar(found, kept, (values) => go(link("step", { ...at, ...kept, ...values }), true)),
+      count ? groups(run, found.groups) : h("p", { class: "soft" }, "No episode fits."),
+      rest > 0 ? h("p", { class: "soft" }, `${rest} further groups: filter them.`) : null,
+    ],
+  };
 }
 
-// episodesPage shows episodes side by side and puts the same task of another step or run beside them.
+// filterBar has a field for everything that episodes are chosen by.
+function filterBar(found, kept, change) {
+  const tags = [...new Set(found.groups.flatMap((g) => g.episodes.map((e) => e.tag)))];
+  const input = (key, label, type) => field(label, h("input", {
+    type, step: "any", value: kept[key] || "", size: 8, onchange: (e) => change({ [key]: e.target.value }),
+  }));
+  const pick = (key, label, options) => field(label, choice(options, kept[key] || options[0][0],
+    (value) => change({ [key]: value })));
+  return h("p", { class: "bar" },
+    input("text", "text ( / )", "search"),
+    pick("tag", "tag", [["", "all"], ...same(tags)]),
+    pick("stop", "ended", [["", "all"], ...same(stops)]),
+    input("low", "score from", "number"), input("high", "to", "number"),
+    input("shortest", "tokens from", "number"), input("longest", "to", "number"),
+    pick("order", "order", same(Object.keys(orders))));
+}
+
+// groups is a row per group, with its scores as dots and a link to every episode.
+function groups(run, list) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const e of list.flatMap((g) => g.episodes)) [low, high] = [Math.min(low, e.score), Math.max(high, e.score)];
+  const beside = (g) => link("episodes", { e: g.episodes.slice(0, mostBeside).map((e) => name(run, e)) });
+  const episode = (e) => h("a", {
+    class: e.success ? "good" : null, href: link("episodes", { e: name(run, e) }),
+    title: `score ${number(e.score)}, ${e.stop}, ${e.tokens} tokens`,
+  }, e.episode);
+  return table(list.slice(0, shownGroups), [
+    { key: "group", show: (g) => h("a", { href: beside(g) }, `${g.group}`) },
+    { key: "tag", text: true, show: (g) => g.episodes[0].tag },
+    { key: "mean", show: (g) => number(g.mean) },
+    { key: "spread", head: "std", show: (g) => number(g.spread) },
+    { head: `scores, ${number(low)} to ${number(high)}`, text: true,
+      show: (g) => strip(g.episodes.map((e) => [e.score, e.success]), low, high) },
+    { head: "solved", show: (g) => `${g.episodes.filter((e) => e.success).length}/${g.episodes.length}` },
+    { head: "learned from", text: true, show: (g) => (g.kept === null ? "–" : g.kept ? "yes" : "no") },
+    { head: "episodes", text: true, show: (g) => h("span", { class: "links" }, g.episodes.slice(0, 32).map(episode)) },
+  ]);
+}
+
+// episodesPage shows episodes side by side.
 export async function episodesPage(asked) {
   const names = asked.getAll("e"), shade = asked.get("shade") || "text";
   const [views, { runs }] = await Promise.all([ask("episodes", { e: names }), ask("runs")]);
+  const first = views[0], step = link("step", { run: first.run, kind: first.kind, step: first.step });
   const change = (values) => go(link("episodes", { e: names, shade, ...values }), true);
-  const detail = document.getElementById("detail"), first = views[0];
-  const head = (view) => {
-    const own = name(view.run, view);
-    return [h("a", { href: link("episodes", { e: own, shade }) }, `episode ${view.episode}`), ` · ${view.kind} ${view.step}`,
-      h("span", { class: "soft" }, ` ${view.run.split("/").at(-1)} `), names.length > 1 ? h("button", { class: "plain", "aria-label": "take away",
-        onclick: () => change({ e: names.filter((n) => n !== own) }) }, "×") : ""];
-  };
-  const beside = { run: first.run, kind: first.kind, step: first.step }, wrong = h("span", { class: "warn" });
-  const add = async (event) => {
-    event.preventDefault();
-    try {
-      const found = await ask("same", { e: names[0], ...beside });
-      const further = found.map((e) => name(beside.run, e)).filter((n) => !names.includes(n));
-      if (further.length) change({ e: [...names, ...further.slice(0, mostBeside)] });
-      else wrong.textContent = `${beside.kind} ${beside.step} has no other episode of ${first.task}`;
-    } catch (error) { wrong.textContent = error.message; }
-  };
   const mates = async () => {
     const found = await ask("step", { run: first.run, kind: first.kind, step: first.step });
-    change({ e: found.groups.find((g) => g.group === first.group).episodes.slice(0, mostBeside).map((e) => name(first.run, e)) });
+    const group = found.groups.find((g) => g.group === first.group).episodes.slice(0, mostBeside);
+    change({ e: group.map((e) => name(first.run, e)) });
+  };
+  const head = (view) => {
+    const own = name(view.run, view);
+    const away = h("button", { class: "plain", "aria-label": "take away",
+      onclick: () => change({ e: names.filter((n) => n !== own) }) }, "×");
+    return [h("a", { href: link("episodes", { e: own, shade }) }, `episode ${view.episode}`),
+      ` · ${view.kind} ${view.step}`, h("span", { class: "soft" }, ` ${view.run.split("/").at(-1)} `),
+      names.length > 1 ? away : ""];
   };
   const keys = (event) => walk(event, shade, (next) => change({ shade: next }));
   addEventListener("keydown", keys);
-  return { path: [[first.run, link("run", { run: first.run })], [`${first.kind} ${first.step}`, link("step", { run: first.run, kind: first.kind, step: first.step })],
-    [views.length > 1 ? `${views.length} episodes` : `episode ${first.episode}`, link("episodes", { e: names, shade })]],
-  stop: () => removeEventListener("keydown", keys), content: [
-    h("p", { class: "bar" }, field("colour ( c )", choice(Object.entries(shades).map(([key, s]) => [key, s.name]), shade, (next) => change({ shade: next }))),
-      h("button", { onclick: mates }, "group mates")),
-    h("form", { class: "bar", onsubmit: add }, h("span", null, "The same task in"), field("run", choice(runs.map((r) => [r.run, r.run]), beside.run, (run) => { beside.run = run; })),
-      field("of", choice(["step", "validation", "analysis"].map((k) => [k, k]), beside.kind, (kind) => { beside.kind = kind; })),
-      field("step", h("input", { type: "number", min: 0, value: beside.step, oninput: (e) => { beside.step = e.target.value; } })),
-      h("button", null, "put beside"), wrong),
-    episodeView(views, shade, detail, head)] };
+  const title = views.length > 1 ? `${views.length} episodes` : `episode ${first.episode}`;
+  const colours = Object.entries(shades).map(([key, s]) => [key, s.name]);
+  return {
+    path: [[first.run, link("run", { run: first.run })], [`${first.kind} ${first.step}`, step],
+      [title, link("episodes", { e: names, shade })]],
+    stop: () => removeEventListener("keydown", keys),
+    content: [
+      h("p", { class: "bar" }, field("colour ( c )", choice(colours, shade, (next) => change({ shade: next }))),
+        h("button", { onclick: mates }, "group mates")),
+      besideForm(names, first, runs, change),
+      episodeView(views, shade, document.getElementById("detail"), head),
+    ],
+  };
+}
+
+// besideForm puts the same task of another step, or run, beside the episodes.
+function besideForm(names, first, runs, change) {
+  const place = { run: first.run, kind: first.kind, step: first.step }, wrong = h("span", { class: "warn" });
+  const add = async (event) => {
+    event.preventDefault();
+    try {
+      const found = await ask("same", { e: names[0], ...place });
+      const further = found.map((e) => name(place.run, e)).filter((n) => !names.includes(n));
+      if (further.length) change({ e: [...names, ...further.slice(0, mostBeside)] });
+      else wrong.textContent = `${place.kind} ${place.step} has no other episode of ${first.task}`;
+    } catch (error) {
+      wrong.textContent = error.message;
+    }
+  };
+  const pick = (key, options) => choice(same(options), place[key], (value) => { place[key] = value; });
+  return h("form", { class: "bar", onsubmit: add }, h("span", null, "The same task in"),
+    field("run", pick("run", runs.map((r) => r.run))),
+    field("of", pick("kind", ["step", "validation", "analysis"])),
+    field("step", h("input", { type: "number", min: 0, value: place.step,
+      oninput: (e) => { place.step = e.target.value; } })),
+    h("button", null, "put beside"), wrong);
 }
