@@ -27,7 +27,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 11
+#define GYRE_ABI_VERSION 12
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -233,6 +233,8 @@ typedef struct {
   const int64_t* offsets;  // num_sequences + 1
   const int32_t* ids;      // offsets[num_sequences]
   const uint8_t* mask;     // 1 where a token-aligned value is wanted / trained on
+  // The tokens whose log-probs are meant where the mask is 1, given the ids before them; NULL: ids.
+  const int32_t* targets GYRE_DEFAULT(0);
 } gyre_batch;
 
 // Token-aligned, 0 where the mask is 0. entropies may be NULL.
@@ -376,6 +378,8 @@ gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, 
                                 double* grad_norm, bool* applied);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps);
+// Of the steps to come.
+gyre_status gyre_optimizer_configure(gyre_optimizer* opt, const gyre_adamw_config* config);
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 

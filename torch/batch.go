@@ -12,11 +12,13 @@ import (
 
 // Batch is a set of sequences packed end to end: sequence s owns entries Offsets[s] to Offsets[s+1]-1 of IDs and of
 // every token-aligned slice that goes with the batch. Mask is 1 where a token-aligned value is wanted or trained on,
-// and 0 at the first token of every sequence. An empty batch is that of a rank without work (see [NewShardedModel]).
+// and 0 at the first token of every sequence. Targets are the tokens whose log-probs are meant where the mask is 1,
+// given the ids before them; nil: the ids. An empty batch is that of a rank without work (see [NewShardedModel]).
 type Batch struct {
 	Offsets []int64
 	IDs     []int32
 	Mask    []uint8
+	Targets []int32
 }
 
 // Pack joins sequences and their masks, which are as long. Nil masks select every token but the first of each sequence.
@@ -43,6 +45,8 @@ func (b Batch) check() error {
 	switch {
 	case len(b.Offsets) < 2 || n == 0:
 		return fmt.Errorf("torch: batch: no sequences: %w", ErrInvalidArgument)
+	case len(b.Targets) != n && b.Targets != nil:
+		return fmt.Errorf("torch: batch: %d ids but %d targets: %w", n, len(b.Targets), ErrInvalidArgument)
 	case len(b.Mask) != n:
 		return fmt.Errorf("torch: batch: %d ids but a mask of %d: %w", n, len(b.Mask), ErrInvalidArgument)
 	case b.Offsets[0] != 0 || b.Offsets[len(b.Offsets)-1] != int64(n):
@@ -91,6 +95,7 @@ func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch) 
 			offsets:       (*C.int64_t)(&b.Offsets[0]),
 			ids:           (*C.int32_t)(&b.IDs[0]),
 			mask:          (*C.uint8_t)(&b.Mask[0]),
+			targets:       pinInt32s(&pin, b.Targets),
 		})
 	})
 }

@@ -24,9 +24,9 @@
   F(gradients_zero) F(group_abort) F(group_all_gather) F(group_free) F(group_new) F(group_traffic) F(loss_at) \
   F(measure) F(message) F(model_adapt) F(model_device) F(model_free) F(model_freeze) F(model_gather) F(model_held) \
   F(model_logits) F(model_new) F(model_parameter) F(model_parameter_count) F(model_score) F(model_set_recompute) \
-  F(model_tensor_parallel) F(model_touch) F(model_values) F(model_work) F(optimizer_free) F(optimizer_held) \
-  F(optimizer_new) F(optimizer_set_steps) F(optimizer_step) F(optimizer_steps) F(peak_rss) F(policy_backward) \
-  F(set_threads) F(store_claim) F(store_find) F(store_free) F(store_open_file) F(store_open_tcp) F(store_set) \
+  F(model_tensor_parallel) F(model_touch) F(model_values) F(model_work) F(optimizer_configure) F(optimizer_free) \
+  F(optimizer_held) F(optimizer_new) F(optimizer_set_steps) F(optimizer_step) F(optimizer_steps) F(peak_rss) \
+  F(policy_backward) F(set_threads) F(store_claim) F(store_find) F(store_free) F(store_open_file) F(store_open_tcp) F(store_set) \
   F(tensor_copy_in) F(tensor_copy_out) F(tensor_free) F(tensor_info) F(threads) F(value_backward)
 // clang-format on
 

@@ -71,6 +71,11 @@ func (o *Optimizer) SetSteps(steps int64) error {
 	return o.with(func(h *C.gyre_optimizer) code { return C.gyre_optimizer_set_steps(h, C.int64_t(steps)) })
 }
 
+// Configure changes the hyper-parameters of the steps to come.
+func (o *Optimizer) Configure(config AdamW) error {
+	return o.with(func(h *C.gyre_optimizer) code { return C.gyre_optimizer_configure(h, as[C.gyre_adamw_config](&config)) })
+}
+
 // Moment names a running average of AdamW.
 type Moment int
 

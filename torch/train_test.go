@@ -333,3 +333,94 @@ func TestRecomputeGivesTheSameGradients(t *testing.T) {
 		t.Errorf("gradients differ by %v (%v)", norm, err)
 	}
 }
+
+// Other targets than the ids are scored and trained as if each stood in its place.
+func TestTargets(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	ids, targets := []int32{1, 2, 3, 4, 5}, []int32{0, 7, 3, 9, 1}
+	b := Pack([][]int32{ids}, nil)
+	b.Targets = targets
+	scores, err := m.Score(b, 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	likelihood := PolicyLoss{Task: NewLoss("nll", nil), Temperature: 1}
+	whole, parts := newGradients(t, m), newGradients(t, m)
+	in := PolicyInputs{Weights: []float32{0, 0.5, 1, -1, 2}}
+	stats, err := m.PolicyBackward(b, in, likelihood, []Term{{Name: Task, Kind: TermTask, Into: whole}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loss := 0.0
+	for i := 1; i < len(ids); i++ {
+		one := Pack([][]int32{append(slices.Clone(ids[:i]), targets[i])}, [][]bool{append(make([]bool, i), true)})
+		alone, err := m.Score(one, 1, false)
+		if err != nil || alone.Logprobs[i] != scores.Logprobs[i] {
+			t.Errorf("target %d: %v, in its place %v (%v)", i, scores.Logprobs[i], alone.Logprobs[i], err)
+		}
+		weights := make([]float32, i+1)
+		weights[i] = in.Weights[i]
+		part, err := m.PolicyBackward(one, PolicyInputs{Weights: weights}, likelihood,
+			[]Term{{Name: Task, Kind: TermTask, Into: parts}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss += part.Terms[Task].Loss
+	}
+	if math.Abs(loss-stats.Terms[Task].Loss) > 1e-6 {
+		t.Errorf("loss %v, of the parts %v", stats.Terms[Task].Loss, loss)
+	}
+	norm, _ := whole.Norm()
+	if err := whole.Add(parts, -1); err != nil {
+		t.Fatal(err)
+	}
+	if away, err := whole.Norm(); err != nil || away > 1e-5*norm || norm == 0 {
+		t.Errorf("gradients are %v apart, of a norm of %v (%v)", away, norm, err)
+	}
+	for _, bad := range [][]int32{{0, 1}, {0, 1, 2, 3, 1 << 20}, {0, -1, 0, 0, 0}} {
+		b.Targets = bad
+		if _, err := m.Score(b, 1, false); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("targets %v: %v", bad, err)
+		}
+	}
+}
+
+// A configured optimizer goes on as one that had the hyper-parameters from the start.
+func TestOptimizerIsConfigured(t *testing.T) {
+	want := AdamW{Beta1: 0.8, Beta2: 0.95, Eps: 1e-10, WeightDecay: 0.1}
+	b, in := sample()
+	var weights [2][]float32
+	for i, first := range []AdamW{want, {Beta1: 0.1, Beta2: 0.2, Eps: 1}} {
+		m := tinyModel(t, HeadLM)
+		o, err := NewOptimizer(m, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		g := newGradients(t, m)
+		if _, err := m.PolicyBackward(b, in, ppo, Terms(g, g, g)); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Configure(want); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Step(g, 0.01, 0); err != nil {
+			t.Fatal(err)
+		}
+		parameters, err := m.Parameters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parameters {
+			values, err := p.Tensor.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			weights[i] = append(weights[i], values...)
+		}
+		CloseParameters(parameters)
+	}
+	if !slices.Equal(weights[0], weights[1]) {
+		t.Error("the weights differ")
+	}
+}

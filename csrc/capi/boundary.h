@@ -134,7 +134,8 @@ inline Batch batch_view(const gyre_batch& b) {
   const auto tokens = static_cast<size_t>(b.offsets[b.num_sequences]);
   return {.offsets = {b.offsets, static_cast<size_t>(b.num_sequences) + 1},
           .ids = {b.ids, tokens},
-          .mask = {b.mask, tokens}};
+          .mask = {b.mask, tokens},
+          .targets = {b.targets, b.targets == nullptr ? 0 : tokens}};
 }
 
 }  // namespace gyre::capi

@@ -97,3 +97,7 @@ int64_t gyre_optimizer_steps(const gyre_optimizer* opt) { return opt->steps(); }
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps) {
   return guard(&gyre_optimizer::set_steps, opt, steps);
 }
+
+gyre_status gyre_optimizer_configure(gyre_optimizer* opt, const gyre_adamw_config* config) {
+  return guard(&gyre_optimizer::configure, opt, *config);
+}

@@ -25,6 +25,7 @@ class AdamW {
 
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
+  void configure(const gyre_adamw_config& config) { config_ = config; }  // of the steps to come
   const ParameterSet& first_moment() const { return first_; }
   const ParameterSet& second_moment() const { return second_; }
 

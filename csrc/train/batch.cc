@@ -49,6 +49,11 @@ void validate(const Batch& batch, const ModelConfig& config) {
       throw std::invalid_argument("batch: " + place(batch, t) + " has mask " + std::to_string(batch.mask[t]) +
                                   ", expected 0 or 1");
     }
+    if (batch.mask[t] != 0 && (batch.target(t) < 0 || batch.target(t) >= config.vocab_size)) {
+      throw std::invalid_argument("batch: the target of " + place(batch, t) + " is " +
+                                  std::to_string(batch.target(t)) + ", expected 0 to " +
+                                  std::to_string(config.vocab_size - 1));
+    }
   }
 }
 
@@ -71,7 +76,7 @@ std::vector<int64_t> masked_tokens(const Batch& batch) {
 
 Predicted predicted(const Batch& batch, const Packing& packing) {
   Predicted p{.tokens = masked_tokens(batch), .targets = {}};
-  for (int64_t t : p.tokens) p.targets.push_back({.row = packing.row_of[t - 1], .token = batch.ids[t]});
+  for (int64_t t : p.tokens) p.targets.push_back({.row = packing.row_of[t - 1], .token = batch.target(t)});
   return p;
 }
 

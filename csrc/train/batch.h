@@ -14,9 +14,16 @@ struct Batch {
   std::span<const int64_t> offsets;  // one more than there are sequences
   std::span<const int32_t> ids;
   std::span<const uint8_t> mask;
+  std::span<const int32_t> targets{};  // what is predicted of masked tokens; empty: ids
 
   int64_t num_sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
+  int32_t target(int64_t t) const { return targets.empty() ? ids[t] : targets[t]; }
+  // `count` tokens from `start` on, whose sequences have these offsets from there.
+  Batch portion(std::span<const int64_t> own_offsets, int64_t start, int64_t count) const {
+    return {own_offsets, ids.subspan(start, count), mask.subspan(start, count),
+            targets.empty() ? targets : targets.subspan(start, count)};
+  }
 };
 
 // Throws std::invalid_argument saying which sequence or token is wrong: offsets start at 0 and increase, sequences fit

@@ -40,8 +40,7 @@ void for_portions(Decoder& decoder, const Batch& batch, Body&& body) {
   const std::vector<Portion> portions = portions_of(batch);
   const auto own = static_cast<int64_t>(portions.size()), all = decoder.backend().passes(own);  // before any pass waits
   for (const Portion& p : portions) {
-    body(Batch{p.offsets, batch.ids.subspan(p.start, p.offsets.back()), batch.mask.subspan(p.start, p.offsets.back())},
-         p.packing);
+    body(batch.portion(p.offsets, p.start, p.offsets.back()), p.packing);
   }
   for (int64_t i = own; i < all; ++i) decoder.empty_pass(false, {});
   decoder.end_passes();

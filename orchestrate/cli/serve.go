@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,11 +15,12 @@ import (
 	"gyre/orchestrate/serve/host"
 	"gyre/orchestrate/serve/openai"
 	"gyre/orchestrate/serve/page"
+	"gyre/orchestrate/serve/tinker"
 )
 
 func serveCommand() *cli.Command {
 	return &cli.Command{
-		Name: "serve", Usage: "answer OpenAI's API with a model or a run's policy", ArgsUsage: "MODEL|RUN",
+		Name: "serve", Usage: "answer OpenAI's and Tinker's API with a model or a run's policy", ArgsUsage: "MODEL|RUN",
 		Flags: append(hostFlags(),
 			integer("port", 8080, 0, 65535, "port `N`; 0 = any free one"),
 			withDefault("listen", "127.0.0.1", "`ADDR`, or ADDR:PORT"),
@@ -27,7 +29,10 @@ func serveCommand() *cli.Command {
 			text("tls-key", "the certificate's key `FILE` (PEM)"),
 			toggle("insecure", "beyond this machine without TLS"),
 			atLeast(1, "max-body-mib", 64, "refuse requests above `N` MiB"),
-			atLeast(1, "max-connections", 2048, "at most `N` are open")),
+			atLeast(1, "max-connections", 2048, "at most `N` are open"),
+			withDefault("state", "gyre-serve", "`DIR` of Tinker's checkpoints"),
+			atLeast(1, "silence", 120, "`N` seconds end a quiet Tinker client"),
+			atLeast(1, "max-models", 32, "`N` Tinker models learn at once")),
 		Action: serveModel,
 	}
 }
@@ -97,6 +102,11 @@ func serveModel(c *cli.Context) error {
 	server := serve.New(h, o)
 	openai.Mount(server, nil)
 	page.Mount(server)
+	trains := tinker.New(h, tinker.Options{Dir: c.String("state"), KeyNeeded: o.Key != "",
+		Silence: time.Duration(c.Int64("silence")) * time.Second, MaxModels: c.Int("max-models"),
+		Warn: func(text string) { warn(c, text) }})
+	defer trains.Close()
+	trains.Mount(server)
 	return server.Run(c.Context, func(url string) { fmt.Fprintln(c.App.Writer, url) })
 }
 

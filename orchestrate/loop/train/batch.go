@@ -13,6 +13,8 @@ type Sequence struct {
 	IDs    []int32
 	Mask   []bool // true where the policy sampled the token
 	Starts []int  // where the segments begin that the policy saw by themselves; nil: the sequence is one segment
+	// Targets are the tokens whose log-probs are meant where Mask is true, given the ids before them; nil: the ids.
+	Targets []int32
 }
 
 // Sampled counts the tokens that the policy sampled.

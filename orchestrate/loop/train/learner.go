@@ -108,6 +108,12 @@ func (l *Learner) Step(lr float64) (torch.StepResult, error) {
 	return result, l.gradients.Zero()
 }
 
+// Configure changes the hyper-parameters of the steps to come.
+func (l *Learner) Configure(how Optimization) error {
+	l.clip = how.ClipGrad
+	return l.Optimizer.Configure(how.AdamW)
+}
+
 // Score implements Policy.
 func (l *Learner) Score(ctx context.Context, b *Batch, what What) ([][]float32, error) {
 	rows, column := l.mine(b), make([][]float32, b.Len())

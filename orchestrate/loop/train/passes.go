@@ -111,7 +111,17 @@ func (b *Batch) pack(micro []segment) torch.Batch {
 	for j, s := range micro {
 		ids[j], masks[j] = b.ids(s), b.Sequences[s.row].Mask[s.from:s.to]
 	}
-	return torch.Pack(ids, masks)
+	packed := torch.Pack(ids, masks)
+	if slices.ContainsFunc(micro, func(s segment) bool { return b.Sequences[s.row].Targets != nil }) {
+		for j, s := range micro {
+			targets := ids[j]
+			if of := b.Sequences[s.row].Targets; of != nil {
+				targets = of[s.from:s.to]
+			}
+			packed.Targets = append(packed.Targets, targets...)
+		}
+	}
+	return packed
 }
 
 // gather concatenates what segments have of a column; nil where it is not filled.

@@ -1,0 +1,272 @@
+package tinker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
+	"gyre/torch"
+)
+
+// sampleRequest asks for samples of a prompt, and for what the model says of the prompt itself.
+type sampleRequest struct {
+	Session string `json:"sampling_session_id"`
+	Seq     int64  `json:"seq_id"`
+	Samples *int   `json:"num_samples"`
+	Prompt  struct {
+		Chunks []struct {
+			Type   string  `json:"type"`
+			Tokens []int32 `json:"tokens"`
+		} `json:"chunks"`
+	} `json:"prompt"`
+	Params struct {
+		MaxTokens   *int            `json:"max_tokens"`
+		Seed        *int64          `json:"seed"`
+		Stop        json.RawMessage `json:"stop"`
+		Temperature *float64        `json:"temperature"`
+		TopK        *int            `json:"top_k"`
+		TopP        *float64        `json:"top_p"`
+	} `json:"sampling_params"`
+	PromptLogprobs bool            `json:"prompt_logprobs"`
+	LastN          *int            `json:"prompt_logprobs_last_n"`
+	TopPrompt      int             `json:"topk_prompt_logprobs"`
+	TopSample      int             `json:"topk_sample_logprobs"`
+	Targets        json.RawMessage `json:"target_prompt_logprobs"`
+	Alternatives   int             `json:"prompt_alt_tokens_k"`
+
+	prompt  []int32
+	request host.Request
+}
+
+const (
+	maxSamples = 1024 // of one request
+	maxTop     = 1024
+)
+
+// check reads what a request says into the form that the host takes.
+func (in *sampleRequest) check(vocabulary int64) error {
+	for _, c := range in.Prompt.Chunks {
+		if c.Type != "" && c.Type != "encoded_text" {
+			return serve.Bad("prompt", "a chunk of the prompt is of type %.40q: this server has models of text only", c.Type)
+		}
+		in.prompt = append(in.prompt, c.Tokens...)
+	}
+	for i, id := range in.prompt {
+		if id < 0 || int64(id) >= vocabulary {
+			return serve.Bad("prompt", "token %d of the prompt is %d, expected 0 to %d", i, id, vocabulary-1)
+		}
+	}
+	samples := 1
+	if in.Samples != nil {
+		samples = *in.Samples
+	}
+	in.Samples = &samples
+	switch {
+	case len(in.prompt) == 0:
+		return serve.Bad("prompt", "the prompt has no tokens")
+	case samples < 1 || samples > maxSamples:
+		return serve.Bad("num_samples", "num_samples is %d, expected 1 to %d", samples, maxSamples)
+	case in.TopPrompt < 0 || in.TopSample < 0 || max(in.TopPrompt, in.TopSample) > maxTop:
+		return serve.Bad("topk_prompt_logprobs", "topk_prompt_logprobs and topk_sample_logprobs may be 0 to %d", maxTop)
+	case in.LastN != nil && (*in.LastN < 1 || *in.LastN >= len(in.prompt) || !in.PromptLogprobs):
+		return serve.Bad("prompt_logprobs_last_n", "prompt_logprobs_last_n goes with prompt_logprobs and is 1 to %d",
+			len(in.prompt)-1)
+	case len(in.Targets) > 0 && string(in.Targets) != "null" || in.Alternatives != 0:
+		return serve.Bad("target_prompt_logprobs", "target_prompt_logprobs and prompt_alt_tokens_k are not here: "+
+			"forward with target_tokens of shape [N, K] gives the log-probs of any tokens")
+	}
+	in.request = host.Request{Prompt: in.prompt, Sampling: host.Sampling()}
+	to, p := &in.request.Sampling, in.Params
+	if p.Temperature != nil {
+		to.Temperature = *p.Temperature
+	}
+	if p.TopP != nil {
+		to.TopP = *p.TopP
+	}
+	if p.TopK != nil {
+		to.TopK = max(*p.TopK, 0) // -1: off
+	}
+	if p.MaxTokens != nil {
+		if *p.MaxTokens < 1 {
+			return serve.Bad("max_tokens", "max_tokens is %d, expected at least 1", *p.MaxTokens)
+		}
+		to.MaxTokens = *p.MaxTokens
+	}
+	to.Seed = rand.Uint64()
+	if p.Seed != nil {
+		to.Seed = uint64(*p.Seed)
+	}
+	return in.stops()
+}
+
+// stops reads what ends a reply: nothing said, the model's own ends; an empty list, nothing ends it.
+func (in *sampleRequest) stops() error {
+	var text string
+	var texts []string
+	raw, to := in.Params.Stop, &in.request
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
+	case json.Unmarshal(raw, &text) == nil:
+		to.StopStrings = []string{text}
+	case json.Unmarshal(raw, &to.StopIDs) == nil:
+		to.Sampling.IgnoreEOS = len(to.StopIDs) == 0
+	case json.Unmarshal(raw, &texts) == nil:
+		to.StopIDs, to.StopStrings = nil, texts
+	default:
+		return serve.Bad("stop", "stop is no text, list of texts or list of tokens: %.100s", raw)
+	}
+	return nil
+}
+
+func (s *Server) sample(_ context.Context, in sampleRequest) (any, error) {
+	p, err := s.sampler(in.Session)
+	if err == nil {
+		err = in.check(s.host.Model().Shape.VocabSize)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, fresh, err := s.begin(p.owner, fmt.Sprintf("%s:%d", p.id, in.Seq))
+	if err != nil {
+		return nil, err
+	}
+	out := promised{RequestID: f.id}
+	for i := range *in.Samples {
+		out.Sequences = append(out.Sequences, fmt.Sprintf("%s/%d", f.id, i))
+	}
+	if !fresh {
+		return out, nil
+	}
+	return out, s.launch(p.owner, func() { f.finish(s.draw(f.ctx, p, in)) })
+}
+
+// draw makes a request's samples.
+func (s *Server) draw(ctx context.Context, p *sampler, in sampleRequest) (any, error) {
+	from := &loaded{host: s.host}
+	var err error
+	if p.dir != "" {
+		from, err = s.cache.take(p)
+		if err != nil {
+			return nil, err
+		}
+		defer s.cache.back(p, from)
+		in.request.Policy = from.policy
+	} else if in.request.Policy, err = s.host.Policy(p.name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outputs, problems := make([]torch.Output, *in.Samples), make([]error, *in.Samples)
+	var all sync.WaitGroup
+	for i := range outputs {
+		all.Go(func() {
+			r := in.request
+			r.Sampling.Seed = generation.RowSeed(r.Sampling.Seed, i)
+			if outputs[i], problems[i] = s.reply(ctx, from.host, r); problems[i] != nil {
+				cancel() // the others are not wanted any more
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return s.answer(ctx, from.host, in, outputs)
+}
+
+// reply draws one sample. Samples wait here for their turn, so that the host's queue has room for others.
+func (s *Server) reply(ctx context.Context, h *host.Host, r host.Request) (torch.Output, error) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return torch.Output{}, context.Cause(ctx)
+	}
+	defer func() { <-s.slots }()
+	for {
+		stream, err := h.Generate(ctx, r)
+		if err == nil {
+			return stream.Wait()
+		}
+		if !errors.Is(err, host.ErrBusy) {
+			return torch.Output{}, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return torch.Output{}, context.Cause(ctx)
+		}
+	}
+}
+
+// answer makes a SampleResponse.
+func (s *Server) answer(ctx context.Context, h *host.Host, in sampleRequest, outputs []torch.Output) (any, error) {
+	var message []byte
+	policy := in.request.Policy
+	if policy == nil {
+		policy = h.Model().Base
+	}
+	n := len(in.prompt)
+	for _, o := range outputs {
+		reason := 0 // stop
+		if o.Finish == torch.FinishLength {
+			reason = 1
+		}
+		sequence := appendMessage(appendNumber(nil, 1, reason), 2, int32Bytes(o.Tokens))
+		sequence = appendMessage(sequence, 3, floatBytes(o.Logprobs))
+		if in.TopSample > 0 {
+			whole := append(in.prompt[:n:n], o.Tokens...)
+			top, err := s.top(ctx, h, policy, whole, n, in.TopSample)
+			if err != nil {
+				return nil, err
+			}
+			sequence = appendMessage(sequence, 4, top)
+		}
+		message = appendMessage(message, 1, sequence)
+	}
+	if in.PromptLogprobs {
+		scores, err := s.promptLogprobs(ctx, h, policy, in)
+		if err != nil {
+			return nil, err
+		}
+		message = appendMessage(message, 2, floatBytes(scores))
+	}
+	if in.TopPrompt > 0 {
+		top, err := s.top(ctx, h, policy, in.prompt, 0, in.TopPrompt)
+		if err != nil {
+			return nil, err
+		}
+		message = appendMessage(message, 3, top)
+	}
+	if len(outputs) > 0 {
+		message = appendNumber(message, 4, outputs[0].CachedTokens)
+	}
+	return message, nil
+}
+
+// promptLogprobs are those of the prompt's tokens given the ones before, at temperature 1. The first has none: NaN.
+func (s *Server) promptLogprobs(ctx context.Context, h *host.Host, policy *torch.Model, in sampleRequest) (out []float32,
+	err error) {
+	b := torch.Pack([][]int32{in.prompt}, nil)
+	first := 1
+	if in.LastN != nil {
+		first = len(in.prompt) - *in.LastN
+		clear(b.Mask[:first])
+	}
+	err = h.Do(ctx, func() error {
+		scores, err := policy.Score(b, 1, false)
+		out = scores.Logprobs
+		return err
+	})
+	for t := range min(first, len(out)) {
+		out[t] = float32(math.NaN())
+	}
+	return out, err
+}

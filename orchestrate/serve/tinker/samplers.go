@@ -1,0 +1,272 @@
+package tinker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
+	"gyre/torch"
+)
+
+// sampler is what a client samples from: weights that do not change.
+type sampler struct {
+	id       string
+	owner    *session
+	name     string // of a model that the host has; "" with a dir
+	dir      string // where the weights of a checkpoint lie
+	lora     torch.LoRA
+	path     string              // that the client gave; "" for none
+	snapshot *checkpoint.Pending // the folder of weights without a name; nil for others
+	clones   atomic.Int64        // clients that share it
+}
+
+func (s *Server) createSampler(_ context.Context, in struct {
+	Session string `json:"session_id"`
+	Seq     int64  `json:"sampling_session_seq_id"`
+	Base    string `json:"base_model"`
+	Path    string `json:"model_path"`
+}) (any, error) {
+	ss, err := s.session(in.Session)
+	if err != nil {
+		return nil, err
+	}
+	p := &sampler{path: in.Path}
+	if in.Path == "" {
+		if _, err := s.host.Policy(in.Base); err != nil {
+			return nil, err
+		}
+		p.name = in.Base
+	} else if err := s.fromCheckpoint(p, in.Base); err != nil {
+		return nil, err
+	}
+	if err := s.addSampler(ss, in.Seq, p); err != nil {
+		return nil, err
+	}
+	return map[string]string{"type": "create_sampling_session", "sampling_session_id": p.id}, nil
+}
+
+func (s *Server) fromCheckpoint(p *sampler, base string) error {
+	at, st, err := s.found(p.path, base)
+	p.dir, p.lora = filepath.Join(s.dir(at), "actor"), st.LoRA
+	return err
+}
+
+// snapshots is the folder of a model's weights that have no name.
+const snapshots = "snapshots"
+
+// maxSamplers bounds a session's, each of which may hold a folder.
+const maxSamplers = 4096
+
+// addSampler adds a sampler to a session, under the number that the client gives it.
+func (s *Server) addSampler(ss *session, seq int64, p *sampler) error {
+	p.id, p.owner = fmt.Sprintf("%s:sample:%d", ss.id, seq), ss
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ss.ctx.Err() != nil:
+		return gone("session", ss.id)
+	case s.samplers[p.id] != nil: // a request that is sent again
+		return nil
+	case len(ss.samplers) >= maxSamplers:
+		return serve.Bad("", "the session has %d samplers: begin another", maxSamplers)
+	}
+	s.samplers[p.id] = p
+	ss.samplers = append(ss.samplers, p)
+	return nil
+}
+
+// saveForSampler saves weights under a name, or makes a sampler of them as they are when the request's turn comes.
+func (s *Server) saveForSampler(_ context.Context, in struct {
+	saving
+	Sampler *int64 `json:"sampling_session_seq_id"`
+	Kind    string `json:"kind"`
+}) (any, error) {
+	if in.Path != nil {
+		in.Overwrite = false
+		return s.save(in.saving, sampling)
+	}
+	return s.submit(in.ID, in.Seq, 0, func(ctx context.Context, m *model) (any, error) {
+		if in.Sampler == nil {
+			return nil, serve.Bad("path", "the name of the checkpoint is missing, or the number of a sampler")
+		}
+		if in.Kind != "" && in.Kind != "snapshot" {
+			return nil, serve.Bad("kind", "a sampler of kind %.40q is not here, but \"snapshot\": weights that change while "+
+				"a reply is sampled are no policy's", in.Kind)
+		}
+		p := &sampler{lora: m.lora}
+		m.snapshots++
+		parent, name := filepath.Join(s.options.Dir, m.id, snapshots), fmt.Sprint(m.snapshots)
+		var err error
+		if p.snapshot, err = s.write(ctx, m, parent, name, false); err != nil {
+			return nil, err
+		}
+		p.dir = filepath.Join(p.snapshot.Dir, "actor")
+		if err := s.addSampler(m.owner, *in.Sampler, p); err != nil {
+			return nil, cmp.Or(p.snapshot.Discard(), err)
+		}
+		return map[string]string{"sampling_session_id": p.id}, nil
+	})
+}
+
+// sampler finds one, whose session has thereby been heard of.
+func (s *Server) sampler(id string) (*sampler, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.samplers[id]
+	if p == nil {
+		return nil, missing("sampling session", id)
+	}
+	p.owner.seen = time.Now()
+	return p, nil
+}
+
+func (s *Server) getSampler(w http.ResponseWriter, r *http.Request) {
+	p, err := s.sampler(r.PathValue("sampler"))
+	if err != nil {
+		serve.FailAs(w, err)
+		return
+	}
+	out := map[string]any{"sampler_id": p.id, "base_model": cmp.Or(p.name, s.host.Model().Name)}
+	if p.path != "" {
+		out["model_path"] = p.path
+	}
+	serve.Answer(w, http.StatusOK, out)
+}
+
+func (s *Server) joinSampler(_ context.Context, in struct {
+	ID string `json:"sampling_session_id"`
+}) (any, error) {
+	p, err := s.sampler(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"type": "join_sampling_session", "client_counter": p.clones.Add(1)}, nil
+}
+
+// cache holds the weights of checkpoints that are sampled from, and some that were.
+type cache struct {
+	host   *host.Host
+	mu     sync.Mutex
+	loaded map[string]*loaded // by dir
+}
+
+// idleBytes bounds the weights that are kept although nobody samples from them.
+const idleBytes = 1 << 30
+
+// loaded are weights in memory: an adapter beside the host's base, or a host of their own.
+type loaded struct {
+	ready  chan struct{} // closed once what follows is there
+	host   *host.Host
+	policy *torch.Model // nil: the host's
+	err    error
+
+	// Below: cache.mu.
+	users int
+	used  time.Time
+	bytes int64
+}
+
+// take loads the weights of a sampler unless they are there. The caller hands them back.
+func (c *cache) take(p *sampler) (*loaded, error) {
+	c.mu.Lock()
+	l := c.loaded[p.dir]
+	mine := l == nil
+	if mine {
+		l = &loaded{ready: make(chan struct{}), host: c.host}
+		c.loaded[p.dir] = l
+	}
+	l.users++
+	c.mu.Unlock()
+	if mine {
+		l.bytes, l.err = c.load(l, p)
+		close(l.ready)
+	}
+	<-l.ready // takes no longer than reading a file
+	if l.err != nil {
+		c.back(p, l)
+	}
+	return l, l.err
+}
+
+func (c *cache) load(l *loaded, p *sampler) (bytes int64, err error) {
+	served := c.host.Model()
+	shape := served.Shape
+	shape.LoRA = p.lora
+	bytes = 4 * experiment.Trained(shape)
+	if p.lora.Rank > 0 {
+		l.policy, err = checkpoint.NewAdapter(served.Base, p.lora, torch.HeadLM, checkpoint.Ranks{}, p.dir, 0)
+		return bytes, err
+	}
+	on := served.Shape.Placement
+	l.host, err = host.Open(context.Background(), host.Options{Dir: p.dir, Placement: on,
+		MaxLength: int64(served.MaxLength)})
+	return bytes, err
+}
+
+// back hands weights back, and frees those that were used longest ago where too many are idle.
+func (c *cache) back(p *sampler, l *loaded) {
+	c.mu.Lock()
+	l.users--
+	l.used = time.Now()
+	if l.err != nil && c.loaded[p.dir] == l {
+		delete(c.loaded, p.dir)
+	}
+	idle, total := []string{}, int64(0)
+	for dir, l := range c.loaded {
+		if l.users == 0 {
+			idle, total = append(idle, dir), total+l.bytes
+		}
+	}
+	slices.SortFunc(idle, func(a, b string) int { return c.loaded[a].used.Compare(c.loaded[b].used) })
+	var out []*loaded
+	for _, dir := range idle {
+		if total <= idleBytes {
+			break
+		}
+		total -= c.loaded[dir].bytes
+		out = append(out, c.loaded[dir])
+		delete(c.loaded, dir)
+	}
+	c.mu.Unlock()
+	for _, l := range out {
+		c.free(l)
+	}
+}
+
+func (c *cache) free(l *loaded) {
+	if l.policy != nil {
+		l.policy.Close()
+	}
+	if l.host != c.host && l.host != nil {
+		l.host.Close()
+	}
+}
+
+// forget frees weights that nobody will ask for again.
+func (c *cache) forget(dir string) {
+	c.mu.Lock()
+	l := c.loaded[dir]
+	if l != nil {
+		delete(c.loaded, dir)
+	}
+	c.mu.Unlock()
+	if l != nil {
+		c.free(l)
+	}
+}
+
+func (c *cache) close() {
+	for dir := range c.loaded { // nobody samples any more
+		c.forget(dir)
+	}
+}
