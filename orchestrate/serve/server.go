@@ -114,7 +114,11 @@ func (s *Server) Run(ctx context.Context, ready func(url string)) error {
 	if err != nil {
 		return err
 	}
-	address, scheme := listener.Addr().String(), "http"
+	address, scheme := s.options.Listen, "http"
+	if name, port, err := net.SplitHostPort(address); err == nil && port == "0" { // which one it became
+		_, port, _ = net.SplitHostPort(listener.Addr().String())
+		address = net.JoinHostPort(name, port)
+	}
 	server := &http.Server{Handler: s.guard(s.mux), ReadHeaderTimeout: s.options.HeaderTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnState: newConnections(s.options.MaxConnections).changed,

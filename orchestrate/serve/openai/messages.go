@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,10 +123,11 @@ func (a *API) encode(session Session, messages []chat.Message, tools []chat.Tool
 	default:
 		ids, err = a.host.Tokenizer().EncodeChat(messages, tools, true)
 	}
-	if err != nil {
-		return nil, serve.Bad("messages", "%v", err)
+	var own *serve.Error
+	if err != nil && !errors.As(err, &own) {
+		err = serve.Bad("messages", "%v", err)
 	}
-	return ids, nil
+	return ids, err
 }
 
 // alternative is a token with its log-prob.
