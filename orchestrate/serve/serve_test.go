@@ -154,17 +154,19 @@ func TestWhatIsRefused(t *testing.T) {
 		hello + `, "n": 0}`:               "1 to 128",
 		hello + `, "n": 1000000}`:         "1 to 128",
 		hello + `, "max_tokens": 0}`:      "at least 1",
-		hello + `, "max_tokens": 9223372036854775808}`:                                          "max_tokens",
-		hello + `, "stop": [""]}`:                                                               "none of them empty",
-		hello + `, "stop": 3}`:                                                                  "expected a string",
-		hello + `, "top_logprobs": 3}`:                                                          "without logprobs",
-		hello + `, "logprobs": true, "top_logprobs": 21}`:                                       "0 to 20",
-		hello + `, "response_format": {"type": "json_object"}}`:                                 "response_format",
-		hello + `, "frequency_penalty": 0.5}`:                                                   "frequency_penalty",
-		hello + `, "tool_choice": "required"}`:                                                  "tool_choice",
-		hello + `, "tools": [{"type": "retrieval"}]}`:                                           "expected function",
-		hello + `, "tools": [{"type": "function", "function": {"name": "a<|im_end|>"}}]}`:       "letters",
-		`{"model": "tiny", "messages": []}`:                                                     "at least one",
+		hello + `, "max_tokens": 9223372036854775808}`:                                    "max_tokens",
+		hello + `, "stop": [""]}`:                                                         "none of them empty",
+		hello + `, "stop": 3}`:                                                            "expected a string",
+		hello + `, "top_logprobs": 3}`:                                                    "without logprobs",
+		hello + `, "logprobs": true, "top_logprobs": 21}`:                                 "0 to 20",
+		hello + `, "response_format": {"type": "json_object"}}`:                           "response_format",
+		hello + `, "frequency_penalty": 0.5}`:                                             "frequency_penalty",
+		hello + `, "tool_choice": "required"}`:                                            "tool_choice",
+		hello + `, "tools": [{"type": "retrieval"}]}`:                                     "expected function",
+		hello + `, "tools": [{"type": "function", "function": {"name": "a<|im_end|>"}}]}`: "letters",
+		`{"model": "tiny", "messages": []}`:                                               "there are 0 messages",
+		`{"model": "tiny", "messages": [` + strings.Repeat(`{"role": "user", "content": "a"},`, 5000) +
+			`{"role": "user", "content": "a"}]}`: "expected 1 to 4096",
 		`{"model": "tiny", "messages": [{"role": "king", "content": "x"}]}`:                     "role",
 		`{"model": "tiny", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`: "reads text alone",
 		`{"model": "tiny", "messages": [{"role": "user", "content": {"a": 1}}]}`:                "expected a string",
@@ -173,6 +175,11 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	s.refused(http.StatusBadRequest, "may have 32768", "POST", "/v1/completions",
 		`{"model": "tiny", "prompt": "`+strings.Repeat("word ", 8000)+`"}`)
+	for path, body := range map[string]string{"/v1/completions": `{"model": "tiny", "prompt": "`,
+		"/v1/chat/completions": `{"model": "tiny", "messages": [{"role": "user", "content": "`} {
+		s.refused(http.StatusBadRequest, "the text has 900000 bytes", "POST", path,
+			body+strings.Repeat("a", 900000)+map[bool]string{true: `"}`, false: `"}]}`}[path == "/v1/completions"])
+	}
 	s.refused(http.StatusBadRequest, "vocabulary has ids 0 to 258", "POST", "/v1/completions",
 		`{"model": "tiny", "prompt": [1, 259]}`)
 	s.refused(http.StatusNotFound, "did you mean tiny?", "POST", "/v1/chat/completions",

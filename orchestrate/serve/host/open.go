@@ -67,6 +67,7 @@ type Host struct {
 	model     Model
 	tokenizer *chat.Tokenizer
 	stop      []int32
+	longest   int                     // bytes of a token
 	names     []string                // of the policies, the model's own first
 	policies  map[string]*torch.Model // by name; not changed once the host is open
 
@@ -146,6 +147,9 @@ func (h *Host) openTokenizer(dir string, m *experiment.Model) (err error) {
 		return fmt.Errorf("the tokenizer of %s has %d tokens but the vocabulary of the model in %s is %d: they do not "+
 			"belong together", dir, n, m.Dir, m.Shape.VocabSize)
 	}
+	for _, token := range h.tokenizer.Vocabulary() {
+		h.longest = max(h.longest, len(token))
+	}
 	h.stop, err = m.StopIDs(h.tokenizer)
 	return err
 }
@@ -215,6 +219,15 @@ func (h *Host) Tokenizer() *chat.Tokenizer { return h.tokenizer }
 
 // Model says what is served.
 func (h *Host) Model() Model { return h.model }
+
+// CheckText refuses a text that can only be longer than a prompt may be, before it costs the time of encoding.
+func (h *Host) CheckText(bytes int) error {
+	if most := h.model.MaxLength * h.longest; bytes > most {
+		return &PromptError{fmt.Sprintf("the text has %d bytes, but prompt and reply together may have %d tokens of at "+
+			"most %d", bytes, h.model.MaxLength, h.longest)}
+	}
+	return nil
+}
 
 // StopIDs are the ids at which a reply ends.
 func (h *Host) StopIDs() []int32 { return h.stop }

@@ -116,6 +116,9 @@ func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
 		return nil, err
 	}
 	for _, text := range q.Prompt.texts {
+		if err := a.host.CheckText(len(text)); err != nil {
+			return nil, err
+		}
 		ids, err := a.host.Tokenizer().Encode(text, true)
 		if err != nil {
 			return nil, serve.Bad("prompt", "%v", err)

@@ -46,13 +46,16 @@ type message struct {
 	ToolCalls  []chat.ToolCall `json:"tool_calls,omitempty"`
 }
 
+// maxMessages bounds a chat: templates take time that grows faster than their number.
+const maxMessages = 4096
+
 var roles = map[string]string{"system": "system", "developer": "system", "user": "user", "assistant": "assistant",
 	"tool": "tool"}
 
 // chatMessages are the messages as templates know them. A tool's answer carries the name that it was called by.
 func chatMessages(list []message) ([]chat.Message, error) {
-	if len(list) == 0 {
-		return nil, serve.Bad("messages", "there are no messages, expected at least one")
+	if n := len(list); n == 0 || n > maxMessages {
+		return nil, serve.Bad("messages", "there are %d messages, expected 1 to %d", n, maxMessages)
 	}
 	called := map[string]string{}
 	out := make([]chat.Message, len(list))
@@ -117,6 +120,13 @@ func chatTools(list []tool, choice json.RawMessage) ([]chat.Tool, error) {
 
 // encode turns a chat into the ids of its prompt.
 func (a *API) encode(session Session, messages []chat.Message, tools []chat.Tool) (ids []int32, err error) {
+	bytes := 0
+	for _, m := range messages {
+		bytes += len(m.Content)
+	}
+	if err := a.host.CheckText(bytes); err != nil {
+		return nil, err
+	}
 	switch {
 	case session != nil:
 		ids, err = session.Prompt(messages, tools)
