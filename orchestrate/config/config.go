@@ -289,9 +289,11 @@ type Algorithm struct {
 	KLCoef float64 `toml:"kl_coef" default:"0.0" range:"[0,)"`
 	// KL estimator; a trailing + keeps the value and takes k2's gradient. RAGEN's and verl's spellings are accepted.
 	KLEstimator string `toml:"kl_estimator" default:"k3" oneof:"k1,abs,k2,k3,k1+,abs+,k2+,k3+" aliases:"kl=k1,mse=k2,low_var_kl=k3"`
-	// Whether the KL term is part of the loss or subtracted from the token rewards.
-	KLIn string `toml:"kl_in" default:"loss" oneof:"loss,reward"`
-	// Controller of kl_coef when kl_in is reward.
+	// Whether the KL term is part of the loss, subtracted from the token rewards, or subtracted from each token's own
+	// advantage, after the estimator: with model.reference = a teacher and kl_estimator = "k1" that is on-policy
+	// distillation.
+	KLIn string `toml:"kl_in" default:"loss" oneof:"loss,reward,advantage"`
+	// Controller of kl_coef when kl_in is not loss.
 	KLControl string `toml:"kl_control" default:"fixed" oneof:"fixed,adaptive"`
 	// Target of the adaptive controller.
 	KLTarget float64 `toml:"kl_target" default:"0.1" range:"(0,)"`
@@ -299,7 +301,7 @@ type Algorithm struct {
 	KLHorizon float64 `toml:"kl_horizon" default:"10000" range:"(0,)"`
 	// Coefficient of the entropy bonus.
 	EntropyCoef float64 `toml:"entropy_coef" default:"0.001"`
-	// Ablation: set every advantage to zero, so that only entropy and KL act.
+	// Set the advantages of the task to zero, so that only entropy and KL act: an ablation, or distillation alone.
 	ZeroTaskAdvantage bool `toml:"zero_task_advantage" default:"false"`
 	// GRPO only: weigh a group by its reward standard deviation relative to the largest.
 	SoftReweight bool `toml:"soft_reweight" default:"false"`

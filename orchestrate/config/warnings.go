@@ -74,6 +74,9 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	warn(a.EntropyCoef < 0, "algorithm.entropy_coef = %v lowers the entropy; a bonus is positive", a.EntropyCoef)
 	warn(a.KLCoef == 0 && c.Model.Reference != "", "model.reference is not used: algorithm.kl_coef is 0")
 	warn(a.KLCoef == 0 && a.KLIn == "reward", "algorithm.kl_in = \"reward\" has no effect: algorithm.kl_coef is 0")
+	warn(a.KLIn == "advantage" && a.KLCoef == 0, "algorithm.kl_in = \"advantage\" has no effect: algorithm.kl_coef is 0")
+	warn(a.KLIn == "advantage" && a.KLEstimator != "k1", "algorithm.kl_in = \"advantage\": only kl_estimator = \"k1\" gives "+
+		"the gradient of the reverse KL on average, %q does not", a.KLEstimator)
 	warn(a.KLControl == "adaptive" && a.KLIn == "loss",
 		"algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" only")
 	warn(a.KLCoef > 0 && a.KLIn == "loss" && a.KLEstimator == "k1", "algorithm.kl_estimator = \"k1\" in the loss: its "+

@@ -32,20 +32,21 @@ func KL(estimator string, policy, reference []float32, mask []bool) []float64 {
 	return out
 }
 
-// Penalize subtracts coef times the per-token divergences from the rewards, in place, and returns the mean over the
-// episodes of the mean divergence of their sampled tokens: what Controller.Update takes.
-func Penalize(episodes []Trajectory, divergences [][]float64, coef float64) float64 {
+// Penalize subtracts coef times the per-token divergences from the sampled tokens of rows (rewards or advantages), in
+// place, and returns the mean over the episodes of the mean divergence of their sampled tokens: what Controller.Update
+// takes.
+func Penalize(rows [][]float64, masks [][]bool, divergences [][]float64, coef float64) float64 {
 	mean := 0.0
-	for i, e := range episodes {
+	for i, mask := range masks {
 		sum, n := 0.0, 0
-		for t, sampled := range e.Mask {
+		for t, sampled := range mask {
 			if sampled {
-				e.Rewards[t] -= coef * divergences[i][t]
+				rows[i][t] -= coef * divergences[i][t]
 				sum += divergences[i][t]
 				n++
 			}
 		}
-		mean += sum / float64(max(n, 1)) / float64(len(episodes))
+		mean += sum / float64(max(n, 1)) / float64(len(masks))
 	}
 	return mean
 }

@@ -16,9 +16,9 @@ func TestKL(t *testing.T) {
 }
 
 func TestPenalize(t *testing.T) {
-	rows := []Trajectory{{Mask: bits("101"), Rewards: []float64{0, 0, 1}}, {Mask: bits("1"), Rewards: []float64{2}}}
-	mean := Penalize(rows, [][]float64{{.5, 7, .1}, {.4}}, .1)
-	near(t, "rewards", append(rows[0].Rewards, rows[1].Rewards...), []float64{-.05, 0, .99, 1.96})
+	rows := [][]float64{{0, 0, 1}, {2}}
+	mean := Penalize(rows, [][]bool{bits("101"), bits("1")}, [][]float64{{.5, 7, .1}, {.4}}, .1)
+	near(t, "rewards", append(rows[0], rows[1]...), []float64{-.05, 0, .99, 1.96})
 	near(t, "mean divergence", []float64{mean}, []float64{.35})
 }
 

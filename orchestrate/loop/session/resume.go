@@ -50,7 +50,7 @@ type penaltySettings struct {
 // coefficient counts; a controller that has adapted it goes on only under the configuration that it began with. note
 // says where it does not.
 func (s *State) Penalty(a config.Algorithm) (controller *advantage.Controller, note string) {
-	if a.KLIn != "reward" {
+	if a.KLIn == "loss" {
 		return nil, ""
 	}
 	settings := penaltySettings{Coef: a.KLCoef}

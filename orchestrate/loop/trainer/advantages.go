@@ -20,13 +20,12 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) {
 	begin := time.Now()
 	defer func() { p.clock.Add("adv", time.Since(begin)) }()
 	a, b, trajectories := p.Config.Algorithm, s.Batch, trajectories(*s, p.Config)
-	if p.penalty != nil && p.penalty.Coef != 0 {
-		divergences := make([][]float64, b.Len())
-		for i, e := range s.Episodes {
-			divergences[i] = advantage.KL(a.KLEstimator, b.Old[i], b.Reference[i], e.Mask)
+	if a.KLIn == "reward" {
+		rewards := make([][]float64, b.Len())
+		for i, e := range trajectories {
+			rewards[i] = e.Rewards
 		}
-		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
-		line.Add(scoreMetrics{Coef: &p.penalty.Coef, Divergence: &s.divergence})
+		p.penalize(s, rewards, line)
 	}
 	how := a.Estimation()
 	for _, part := range p.Config.Rewards {
@@ -34,11 +33,28 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) {
 	}
 	estimate := advantage.Compute(trajectories, how, s.scale)
 	line.Add(estimate.Reweighting)
+	if a.KLIn == "advantage" {
+		p.penalize(s, estimate.Advantages, line)
+	}
 	b.Advantages, b.Returns = make([][]float32, b.Len()), make([][]float32, b.Len())
 	for i := range trajectories {
 		b.Advantages[i], b.Returns[i] = convert[float32](estimate.Advantages[i]), convert[float32](estimate.Returns[i])
 	}
 	line.Add(newDataMetrics(s, trajectories))
+}
+
+// penalize subtracts the divergence from the reference from rewards or advantages.
+func (p *preparation) penalize(s *Selection, rows [][]float64, line metrics.Line) {
+	if p.penalty == nil || p.penalty.Coef == 0 {
+		return
+	}
+	masks, divergences := make([][]bool, len(rows)), make([][]float64, len(rows))
+	for i, e := range s.Episodes {
+		masks[i] = e.Mask
+		divergences[i] = advantage.KL(p.Config.Algorithm.KLEstimator, s.Batch.Old[i], s.Batch.Reference[i], e.Mask)
+	}
+	s.divergence = advantage.Penalize(rows, masks, divergences, p.penalty.Coef)
+	line.Add(scoreMetrics{Coef: &p.penalty.Coef, Divergence: &s.divergence})
 }
 
 // trajectories are the episodes of a batch as estimators read them.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -145,5 +146,52 @@ func TestEnergiesOfTokens(t *testing.T) {
 	}
 	if compared == 0 {
 		t.Error("no token was compared")
+	}
+}
+
+// algorithm.kl_in = "advantage" subtracts each token's divergence from its own advantage and from no other.
+func TestDivergenceInAdvantages(t *testing.T) {
+	want := readSlow(t)["exact_gae_old"]
+	prepared := func(change func(a *config.Algorithm)) *train.Batch {
+		cfg, err := config.Parse("slow.toml", []byte(want.toml()), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&cfg.Algorithm)
+		p, err := openProbe(t.Context(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes,
+			Console: metrics.NewConsole(io.Discard)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		chosen, err := p.preparation.choose(t.Context(), p.given, true)
+		if err == nil {
+			state := session.State{}
+			p.preparation.penalty, _ = state.Penalty(cfg.Algorithm)
+			err = p.preparation.prepare(t.Context(), &chosen, metrics.Line{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return chosen.Batch
+	}
+	plain := prepared(func(a *config.Algorithm) { a.KLCoef, a.KLIn = 0, "loss" })
+	distilled := func(a *config.Algorithm) { a.KLCoef, a.KLIn, a.KLEstimator = 0.5, "advantage", "k1" }
+	beside := prepared(distilled)
+	alone := prepared(func(a *config.Algorithm) { distilled(a); a.ZeroTaskAdvantage = true })
+	moved := false
+	for i, sequence := range plain.Sequences {
+		for at, sampled := range sequence.Mask {
+			if !sampled {
+				continue
+			}
+			divergence := float64(beside.Old[i][at]) - float64(beside.Reference[i][at])
+			moved = moved || divergence != 0
+			near(t, "the teacher alone", float64(alone.Advantages[i][at]), -0.5*divergence, 1, 1e-6)
+			near(t, "beside the task", float64(beside.Advantages[i][at]), float64(plain.Advantages[i][at])-0.5*divergence, 1, 1e-6)
+		}
+	}
+	if !moved {
+		t.Error("the reference is the policy: nothing was tested")
 	}
 }
