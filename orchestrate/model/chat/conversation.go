@@ -40,6 +40,12 @@ type Conversation struct {
 // NewConversation starts an empty conversation.
 func (t *Tokenizer) NewConversation() *Conversation { return &Conversation{t: t, now: t.now()} }
 
+// Clone is a conversation that stands where c does, and goes on by itself.
+func (c *Conversation) Clone() *Conversation {
+	other := *c
+	return &other
+}
+
 // Offer makes tools known to the template. It comes before Open.
 func (c *Conversation) Offer(tools []Tool) (err error) {
 	c.tools, err = c.t.toolValues(tools)

@@ -108,8 +108,8 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 	if text != "" {
 		return nil, fmt.Errorf("%s writes more when the contents change: %.40q", t.template.path, text)
 	}
-	for i, ok := range written {
-		if !ok && strings.TrimSpace(messages[i].Content) != "" {
+	for i, ok := range written { // some templates write nothing beside calls
+		if !ok && strings.TrimSpace(messages[i].Content) != "" && len(messages[i].ToolCalls) == 0 {
 			return nil, fmt.Errorf("%s leaves out the content of message %d (role %q)", t.template.path, i,
 				messages[i].Role)
 		}
@@ -117,11 +117,14 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 	return filled, nil
 }
 
-// trims are the forms in which a template may copy a content.
+// trims are the forms in which a template may copy a content; the last is that of a JSON string, without its quotes.
 func trims(content string) []string {
 	left := strings.TrimLeftFunc(content, isPythonSpace)
+	var quoted jsonWriter
+	quoted.string(content)
+	text := quoted.out.String()
 	return []string{content, left, strings.TrimRightFunc(content, isPythonSpace), strings.TrimRightFunc(left,
-		isPythonSpace)}
+		isPythonSpace), text[1 : len(text)-1]}
 }
 
 func sentinel(nonce, i int) string { return sentinelStart(nonce) + strconv.Itoa(i) + sentinelClose }
