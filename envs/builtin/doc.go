@@ -9,6 +9,7 @@ import (
 	_ "gyre/envs/deepcoder"
 	_ "gyre/envs/frozenlake"
 	_ "gyre/envs/game2048"
+	_ "gyre/envs/gateway"
 	_ "gyre/envs/remote"
 	_ "gyre/envs/rubikscube"
 	_ "gyre/envs/search"

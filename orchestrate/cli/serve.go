@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/gateway"
 	"gyre/orchestrate/serve/host"
 	"gyre/orchestrate/serve/openai"
 	"gyre/orchestrate/serve/page"
@@ -32,7 +33,9 @@ func serveCommand() *cli.Command {
 			atLeast(1, "max-connections", 2048, "at most `N` are open"),
 			withDefault("state", "gyre-serve", "`DIR` of Tinker's checkpoints"),
 			atLeast(1, "silence", 120, "`N` seconds end a quiet Tinker client"),
-			atLeast(1, "max-models", 32, "`N` Tinker models learn at once")),
+			atLeast(1, "max-models", 32, "`N` Tinker models learn at once"),
+			atLeast(1, "max-sessions", 1024, "at most `N` are kept"),
+			atLeast(1, "session-idle", 1800, "forget sessions unused for `N` seconds")),
 		Action: serveModel,
 	}
 }
@@ -100,7 +103,9 @@ func serveModel(c *cli.Context) error {
 	}
 	defer h.Close()
 	server := serve.New(h, o)
-	openai.Mount(server, nil)
+	sessions := gateway.New(h.Tokenizer(), gateway.Limits{Sessions: c.Int("max-sessions"),
+		Idle: time.Duration(c.Int("session-idle")) * time.Second})
+	sessions.Mount(server, openai.Mount(server, sessions.Of))
 	page.Mount(server)
 	trains := tinker.New(h, tinker.Options{Dir: c.String("state"), KeyNeeded: o.Key != "",
 		Silence: time.Duration(c.Int64("silence")) * time.Second, MaxModels: c.Int("max-models"),

@@ -83,7 +83,7 @@ func (s *Server) local(r *http.Request) bool {
 		address = r.Host
 	}
 	address = strings.Trim(address, "[]")
-	return loopback(address) || net.ParseIP(address) != nil
+	return Loopback(address) || net.ParseIP(address) != nil
 }
 
 func clientOf(r *http.Request) string {

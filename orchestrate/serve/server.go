@@ -68,7 +68,7 @@ func (o Options) Check() error {
 	if err != nil {
 		return fmt.Errorf("%q is no address to listen on, expected HOST:PORT: %w", o.Listen, err)
 	}
-	if loopback(address) {
+	if Loopback(address) {
 		return nil
 	}
 	switch {
@@ -82,8 +82,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// loopback tells whether only this machine reaches an address.
-func loopback(address string) bool {
+// Loopback tells whether only this machine reaches an address.
+func Loopback(address string) bool {
 	ip := net.ParseIP(address)
 	return address == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -18,9 +18,10 @@ import (
 // (levels to read, a process to start) is paid once for as many as are ever played at once. It is safe for concurrent
 // use.
 type instances struct {
-	make envs.Factory
-	mu   sync.Mutex // guards idle
-	idle []envs.Env
+	make    envs.Factory
+	outside envs.Outside // the first instance, where the agent is a program outside
+	mu      sync.Mutex   // guards idle
+	idle    []envs.Env
 }
 
 // newInstances makes the first instance, which tries the options.
@@ -32,6 +33,7 @@ func newInstances(spec envs.Spec, options map[string]any, components []envs.Comp
 	p := &instances{make: make}
 	env, err := p.take()
 	if err == nil {
+		p.outside, _ = env.(envs.Outside)
 		p.give(env)
 	}
 	return p, err

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -44,10 +45,15 @@ func (f *floor) close(runners []*runner) error {
 			one.leave() // what goes wrong in this does not matter to an interrupted run
 		}
 	}
-	if len(f.requests) > 0 {
-		return f.player.source.Release()
+	if f.sampling() {
+		return f.player.giveUp(errors.New("the episodes of this step are over"))
 	}
 	return nil
+}
+
+// sampling tells whether there is a reply to sample, for an episode or for the gateway.
+func (f *floor) sampling() bool {
+	return len(f.requests) > 0 || f.player.gateway != nil && f.player.driver.Unfinished() > 0
 }
 
 func (f *floor) send(one *runner, run func(context.Context) error) {
@@ -60,7 +66,7 @@ func (f *floor) turn(ctx context.Context) error {
 	if err := f.collect(ctx); err != nil {
 		return err
 	}
-	if len(f.requests) > 0 {
+	if f.sampling() {
 		return f.sample()
 	}
 	return nil
@@ -85,7 +91,7 @@ func (f *floor) collect(ctx context.Context) error {
 			continue
 		}
 		expired := moment.C
-		if len(f.requests) == 0 {
+		if !f.sampling() {
 			expired = nil
 		}
 		begun := time.Now()
@@ -95,6 +101,9 @@ func (f *floor) collect(ctx context.Context) error {
 			if err := f.advance(done); err != nil {
 				return err
 			}
+		case event := <-f.player.guests():
+			f.waited += time.Since(begun)
+			event()
 		case <-expired:
 			f.waited += time.Since(begun)
 			return nil
@@ -135,6 +144,8 @@ func (f *floor) advance(done result) error {
 	}
 	if one.over {
 		one.ended, one.draft = true, drawn{}
+		one.round.stats.PromptTokens += one.asking
+		one.round.stats.NewTokens += one.outside
 		one.round.finished()
 		return nil
 	}
@@ -217,6 +228,10 @@ func (f *floor) sample() error {
 	}
 	for _, out := range outputs {
 		one := f.requests[out.ID]
+		if one == nil { // nobody else submits
+			f.player.gateway.Finished(out)
+			continue
+		}
 		delete(f.requests, out.ID)
 		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 ||
 			out.Logprobs != nil && len(out.Logprobs) != len(out.Tokens) { // a server's may not be known

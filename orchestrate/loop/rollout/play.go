@@ -27,6 +27,9 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 		return nil, Stats{}, err
 	}
 	runners = slices.DeleteFunc(runners, func(r *runner) bool { return !p.plays(plan, r.group) })
+	if err := p.openGateway(runners); err != nil {
+		return fail(err)
+	}
 	round := &round{player: p, plan: plan, runners: runners}
 	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
@@ -61,7 +64,12 @@ type round struct {
 	stats    Stats
 }
 
-func open(ctx context.Context, one *runner) error { return one.open(ctx) }
+func open(ctx context.Context, one *runner) error {
+	if outside := one.pool.outside; outside != nil {
+		return one.attend(ctx, one.round.plan, outside)
+	}
+	return one.open(ctx)
+}
 
 // run plays all episodes, and those that fail once more.
 func (r *round) run(ctx context.Context) error {

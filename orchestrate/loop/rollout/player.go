@@ -52,6 +52,9 @@ type Player struct {
 	pools      map[string]*instances // by tag and options
 	eos        func() (int32, error) // the token that ends an assistant's turn
 	named      bool                  // the names of weights were seen in episodes
+	gateway    Gateway               // for agents outside; nil until one plays
+	listen     string                // where it does
+	driver     *generation.Driver    // that it samples with
 }
 
 // NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables with a tokenizer that has a template
@@ -68,9 +71,12 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 // Ask lets another source than the engine answer from now on.
 func (p *Player) Ask(source generation.Source) { p.source = source }
 
-// Close closes the environments that the player keeps between episodes.
+// Close closes the environments that the player keeps between episodes, and the gateway.
 func (p *Player) Close() error {
 	var problems []error
+	if p.gateway != nil {
+		problems = append(problems, p.gateway.Close())
+	}
 	for _, pool := range p.pools {
 		problems = append(problems, pool.close(seconds(p.rollout.EnvTimeout)))
 	}
@@ -142,7 +148,17 @@ func (p *Player) lengths(reply []int32) []int {
 // episode's number plus one, behind what tells the round from others on the same floor: an episode has one request at a
 // time.
 func (p *Player) request(r *runner) generation.Request {
-	plan := r.round.plan
+	sampling := p.sampling(r.round.plan, r)
+	sampling.Seed = p.drawSeed(r.round.plan, r.index, len(r.turns))
+	return generation.Request{Request: torch.Request{
+		ID:     r.round.requests + uint64(r.index) + 1,
+		Prompt: slices.Concat(r.transcript.prompt(), r.draft.IDs), Drawn: len(r.draft.IDs), Sampling: sampling,
+		StopIDs: p.stopIDs, StopStrings: r.game.start.StopStrings,
+	}, Chat: r.chat}
+}
+
+// sampling is how an episode's replies are drawn, but for the seed.
+func (p *Player) sampling(plan Plan, r *runner) torch.Sampling {
 	sampling := plan.Sampling
 	if own := r.source.Sampling; len(own) > 0 {
 		policy := own[r.member%len(own)]
@@ -152,11 +168,10 @@ func (p *Player) request(r *runner) generation.Request {
 		sampling.TopP, sampling.TopK, sampling.MinP = policy.TopP, policy.TopK, policy.MinP
 	}
 	sampling.MaxTokens = r.maxTokens()
-	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
-		int64(p.seed), int64(plan.Step), int64(r.index), int64(len(r.turns))).Uint64()
-	return generation.Request{Request: torch.Request{
-		ID:     r.round.requests + uint64(r.index) + 1,
-		Prompt: slices.Concat(r.transcript.prompt(), r.draft.IDs), Drawn: len(r.draft.IDs), Sampling: sampling,
-		StopIDs: p.stopIDs, StopStrings: r.game.start.StopStrings,
-	}, Chat: r.chat}
+	return sampling
+}
+
+// drawSeed keys the draws of a turn of an episode.
+func (p *Player) drawSeed(plan Plan, episode, turn int) uint64 {
+	return envs.Rand("reply/"+string(plan.Stream), int64(p.seed), int64(plan.Step), int64(episode), int64(turn)).Uint64()
 }

@@ -47,6 +47,8 @@ type runner struct {
 	draft    drawn         // the beginning of a reply that goes on
 	replies  []drawn       // that are complete
 	versions []episode.Run // of the weights that drew the tokens
+	// asking and outside count the tokens of prompts and replies of an agent outside.
+	asking, outside int
 
 	game       game
 	pending    view // of the turn whose reply is awaited
@@ -110,9 +112,8 @@ func (p *Player) kind(source config.Env) (*kind, error) {
 	return &kind{source, spec, newPrompts(p.rollout.For(source)), p.pools[key]}, nil
 }
 
-// open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
-// configuration or the chat template. What the environment does wrong only ends the episode.
-func (r *runner) open(ctx context.Context) error {
+// begin takes an environment. It tells whether there is one.
+func (r *runner) begin() bool {
 	rollout := r.player.rollout
 	r.game = game{
 		limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: r.source.MaxActions,
@@ -124,9 +125,18 @@ func (r *runner) open(ctx context.Context) error {
 	if err != nil {
 		r.game.fail(err)
 		r.finish(r.game.stop)
-		return nil
+		return false
 	}
 	r.game.env = env
+	return true
+}
+
+// open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
+// configuration or the chat template. What the environment does wrong only ends the episode.
+func (r *runner) open(ctx context.Context) error {
+	if !r.begin() {
+		return nil
+	}
 	start, err := r.game.reset(ctx, r.seed, r.member, r.holdout)
 	if err == nil {
 		r.seed = start.seed

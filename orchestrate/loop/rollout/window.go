@@ -180,6 +180,12 @@ func (w *Window) begin(step int) error {
 	if err != nil {
 		return err
 	}
+	for _, one := range runners {
+		if one.pool.outside != nil {
+			return fmt.Errorf("environment %s: programs outside play when the weights stand still: set rollout.staleness = 0",
+				one.source.Tag)
+		}
+	}
 	r := &round{player: w.player, plan: plan, runners: runners, attempt: 1, requests: uint64(step) << 32}
 	for _, one := range runners {
 		one.round = r

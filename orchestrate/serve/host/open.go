@@ -237,8 +237,8 @@ func (h *Host) Names() []string { return h.names }
 
 // Policy is what a name stands for. An unknown one gives an [UnknownModelError].
 func (h *Host) Policy(name string) (*torch.Model, error) {
-	if policy := h.policies[name]; policy != nil && name != "" {
-		return policy, nil
+	if policy := h.policies[name]; policy != nil && name != "" || h.policies == nil {
+		return policy, nil // nil beside another's engine: that one's model
 	}
 	return nil, &UnknownModelError{name, h.names}
 }

@@ -43,7 +43,8 @@ func (h *Host) Generate(ctx context.Context, r Request) (*Stream, error) {
 		h.asked.Add(-1)
 		return nil, ErrBusy
 	}
-	s := &Stream{host: h, ctx: ctx, id: h.nextID.Add(1), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &Stream{host: h, ctx: ctx, id: h.nextID.Add(1), changed: make(chan struct{}, 1),
+		ended: make(chan struct{})}
 	refused := make(chan error, 1)
 	request := generation.Request{Grown: s.add, Request: torch.Request{ID: s.id, Prompt: r.Prompt,
 		Sampling: r.Sampling, StopIDs: slices.Concat(h.stop, r.StopIDs), StopStrings: r.StopStrings, Policy: r.Policy}}

@@ -20,6 +20,8 @@ type Sessions func(r *http.Request) (Session, error)
 type Session interface {
 	// Prompt gives the ids that these messages are answered on.
 	Prompt(messages []chat.Message, tools []chat.Tool) ([]int32, error)
+	// Sample may change how the replies to a prompt are drawn.
+	Sample(requests []host.Request)
 	// Replied is told each complete reply to a prompt that Prompt gave, and the message that the client gets of it.
 	Replied(prompt []int32, reply torch.Output, message chat.Message)
 }
@@ -35,7 +37,7 @@ type API struct {
 // Mount mounts the API on a server. sessions may be nil.
 func Mount(s *serve.Server, sessions Sessions) *API {
 	a := &API{host: s.Host, metrics: s.Metrics, sessions: sessions}
-	s.Handle("GET /v1/models", http.HandlerFunc(a.models))
+	s.Handle("GET /v1/models", http.HandlerFunc(a.Models))
 	s.Handle("GET /v1/models/{name...}", http.HandlerFunc(a.model))
 	s.Handle("POST /v1/chat/completions", http.HandlerFunc(a.Chat))
 	s.Handle("POST /v1/completions", http.HandlerFunc(a.Completions))
@@ -61,7 +63,8 @@ func (a *API) describe(name string) model {
 	return model{name, "model", m.Opened.Unix(), "gyre", m.MaxLength}
 }
 
-func (a *API) models(w http.ResponseWriter, _ *http.Request) {
+// Models answers GET /v1/models.
+func (a *API) Models(w http.ResponseWriter, _ *http.Request) {
 	list := []model{}
 	for _, name := range a.host.Names() {
 		list = append(list, a.describe(name))

@@ -131,6 +131,9 @@ func (j *chatJob) open(r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if j.session != nil {
+		j.session.Sample(requests)
+	}
 	j.tools = len(tools) > 0
 	j.template = chatAnswer{ID: a.id("chatcmpl"), Created: now(), Model: q.Model, Choices: []chatChoice{}}
 	j.run, err = a.start(r.Context(), requests)

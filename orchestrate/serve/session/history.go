@@ -146,6 +146,16 @@ func (t *Turn) ids() (ids []int32) {
 	return ids
 }
 
+// Leaves counts the branches.
+func (h *History) Leaves() (n int) {
+	for _, t := range h.turns {
+		if len(t.children) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Paths are the branches, each from the opening to a reply from which nobody went on, in the order of these replies.
 func (h *History) Paths() (list [][]*Turn) {
 	for _, t := range h.turns {

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/openai"
+	"gyre/orchestrate/serve/session"
+)
+
+// Limits bound what clients may keep. Zero values have a default.
+type Limits struct {
+	Sessions int           // at a time; 1024
+	Idle     time.Duration // after which a session that nobody uses is forgotten; 30 min
+	Turns    int           // of a session without rules; 1024
+	Tokens   int           // of a session; 4 million
+}
+
+// Store has the sessions. It is safe for concurrent use.
+type Store struct {
+	tokenizer *chat.Tokenizer
+	limits    Limits
+	url       string // of the server, where programs are told of it; "" = as clients call it
+	training  bool   // every session is an episode of a run
+
+	mu       sync.Mutex // guards what follows, and the fields of sessions that say so
+	sessions map[string]*Session
+	keys     map[[sha256.Size]byte]*Session
+	opened   int
+	branches int // that forgotten sessions had beyond one each
+}
+
+// New is a store without sessions.
+func New(t *chat.Tokenizer, l Limits) *Store {
+	l.Sessions, l.Idle = cmp.Or(l.Sessions, 1024), cmp.Or(l.Idle, 30*time.Minute)
+	l.Turns, l.Tokens = cmp.Or(l.Turns, 1024), cmp.Or(l.Tokens, 4<<20)
+	return &Store{tokenizer: t, limits: l, sessions: map[string]*Session{}, keys: map[[sha256.Size]byte]*Session{}}
+}
+
+var errFull = &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
+	Message: "as many sessions are open as may be: post the rewards of some, or try again later"}
+
+// open starts a session under rules, which may be those of nobody.
+func (s *Store) open(rules rollout.Rules) (*Session, error) {
+	rules.MaxTurns = cmp.Or(rules.MaxTurns, s.limits.Turns)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sweep(); len(s.sessions) >= s.limits.Sessions {
+		return nil, errFull
+	}
+	s.opened++
+	n := &Session{store: s, number: s.opened, id: rand.Text(), key: "gyre-" + rand.Text(), rules: rules,
+		used: time.Now(), history: session.New(s.tokenizer), posted: make(chan struct{})}
+	s.sessions[n.id], s.keys[sha256.Sum256([]byte(n.key))] = n, n
+	return n, nil
+}
+
+// mostClosed is how many sessions are kept once they are closed, for those who want to read them.
+const mostClosed = 1024
+
+// sweep forgets the sessions that nobody uses, and of those that are closed the oldest where there is no room. The
+// caller holds the mutex.
+func (s *Store) sweep() {
+	var closed []*Session
+	for _, one := range s.sessions {
+		switch state := one.state(); {
+		case state.idle > s.limits.Idle:
+			s.forget(one)
+		case state.closed:
+			closed = append(closed, one)
+		}
+	}
+	if over := max(len(closed)-mostClosed, len(s.sessions)-s.limits.Sessions+1); over > 0 {
+		slices.SortFunc(closed, func(a, b *Session) int { return a.state().since.Compare(b.state().since) })
+		for _, one := range closed[:min(over, len(closed))] {
+			s.forget(one)
+		}
+	}
+}
+
+func (s *Store) forget(one *Session) {
+	s.branches += max(0, one.state().branches-1)
+	delete(s.sessions, one.id)
+	delete(s.keys, sha256.Sum256([]byte(one.key)))
+}
+
+// Knows tells whether a key is that of a session. What is looked up is its digest, so that the time it takes tells
+// nothing of other keys.
+func (s *Store) Knows(key string) bool { return s.byKey(key) != nil }
+
+func (s *Store) byKey(key string) *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[sha256.Sum256([]byte(key))]
+}
+
+// find gives the session that a request names by its path, or else by its key; nil for none.
+func (s *Store) find(r *http.Request) (*Session, error) {
+	own, id := s.byKey(serve.Key(r)), r.PathValue("id")
+	if id == "" {
+		return own, nil
+	}
+	s.mu.Lock()
+	named := s.sessions[id]
+	s.mu.Unlock()
+	switch {
+	case named == nil:
+		return nil, &serve.Error{Status: http.StatusNotFound, Type: "invalid_request_error",
+			Message: fmt.Sprintf("there is no session %.80q (any more)", id)}
+	case own != nil && own != named:
+		return nil, &serve.Error{Status: http.StatusForbidden, Type: "invalid_request_error",
+			Message: "the key is that of another session"}
+	}
+	return named, nil
+}
+
+// Of is the session of a request, for package openai.
+func (s *Store) Of(r *http.Request) (openai.Session, error) {
+	found, err := s.find(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case found != nil:
+		return &call{session: found}, nil
+	case s.training:
+		return nil, &serve.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error",
+			Message: "no session has this key: open one with POST /v1/sessions"}
+	}
+	return nil, nil
+}
+
+var errNobody = &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
+	Message: "no episode waits for a client now: try again later"}
+
+// claim gives an offered session to a client. Clients with the same label get the members of one group.
+func (s *Store) claim(label string) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	labels, taken := map[int64]string{}, map[int64]bool{} // of groups, by their seeds
+	var offered []*Session
+	for _, one := range s.sessions {
+		switch state := one.state(); {
+		case state.offered:
+			offered = append(offered, one)
+		case state.claimed:
+			labels[one.rules.Task.Seed], taken[one.rules.Task.Seed] = state.label, true
+		}
+	}
+	slices.SortFunc(offered, func(a, b *Session) int { return a.number - b.number })
+	fits := func(one *Session) bool {
+		seed := one.rules.Task.Seed
+		return taken[seed] && labels[seed] == label
+	}
+	at := slices.IndexFunc(offered, fits)
+	if at < 0 {
+		at = slices.IndexFunc(offered, func(one *Session) bool { return !taken[one.rules.Task.Seed] })
+	}
+	if at < 0 {
+		return nil, errNobody
+	}
+	offered[at].take(label)
+	return offered[at], nil
+}
