@@ -286,7 +286,7 @@ func TestFailuresAreSeenWheneverTheyCome(t *testing.T) {
 		} else {
 			time.AfterFunc(wait, func() { workers.done <- result{err: failed} })
 		}
-		if err := (&floor{away: 1, workers: workers}).collect(t.Context()); !errors.Is(err, failed) {
+		if err := (&floor{player: &Player{}, away: 1, workers: workers}).collect(t.Context()); !errors.Is(err, failed) {
 			t.Errorf("after %v: %v", wait, err)
 		}
 		workers.close()
