@@ -17,6 +17,7 @@ import (
 	"gyre/docs"
 	"gyre/internal/nearest"
 	"gyre/orchestrate/run/interrupt"
+	"gyre/orchestrate/run/spans"
 )
 
 // commands lists every verb, in the order of a project's life.
@@ -36,6 +37,11 @@ func Main(args []string) int {
 	}
 	ctx, stop := interrupt.Watch(context.Background(), messages, os.Exit)
 	defer stop()
+	told, err := spans.Open(ctx, messages)
+	if err != nil {
+		return conclusion(messages, ctx, err)
+	}
+	defer told()
 	return run(ctx, newApp(commands(), os.Stdout, os.Stderr), args)
 }
 

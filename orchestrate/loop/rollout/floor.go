@@ -176,6 +176,7 @@ func (f *floor) ask(one *runner) error {
 	f.requests[request.ID] = one
 	if len(one.draft.IDs) == 0 {
 		one.round.stats.PromptTokens += len(request.Prompt)
+		one.traced.Ask(request.Sampling.MaxTokens, request.Sampling.Temperature)
 	}
 	return nil
 }
@@ -251,6 +252,7 @@ func (f *floor) sample() error {
 		}
 		reply := one.draft
 		one.round.stats.NewTokens += len(reply.IDs)
+		one.traced.Answered(one.transcript.length(), out.CachedTokens, len(reply.IDs), out.Finish.String())
 		one.draft, one.replies = drawn{}, append(one.replies, reply)
 		f.send(one, func(ctx context.Context) error { return one.answer(ctx, reply.IDs, reply.Logprobs, true) })
 	}

@@ -12,11 +12,13 @@ import (
 	"gyre/envs"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/run/spans"
 )
 
 // game is the environment side of one episode: it executes actions, adds up rewards and metrics, and notes how the
 // episode ended.
 type game struct {
+	tag     string
 	env     envs.Env // nil once given back, closed or abandoned
 	limit   time.Duration
 	penalty float64
@@ -172,7 +174,8 @@ func (g *game) resolve(parsed []string) []string {
 }
 
 func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
-	return call(ctx, g, func(ctx context.Context, env envs.Env) (envs.Result, error) {
+	end := spans.Tool(ctx, g.tag, action)
+	result, err := call(ctx, g, func(ctx context.Context, env envs.Env) (envs.Result, error) {
 		result, err := env.Step(ctx, action)
 		if err == nil {
 			err = result.Check()
@@ -182,6 +185,8 @@ func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 		}
 		return result, nil
 	})
+	end(err)
+	return result, err
 }
 
 // ask calls what an environment offers beside its interface.

@@ -12,6 +12,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/run/spans"
 )
 
 // kind is what the episodes of one source share.
@@ -61,6 +62,7 @@ type runner struct {
 	otherTemperature bool
 	over             bool // the episode has ended, and its environment is given back
 	stop             string
+	traced           spans.Episode
 	closing          error // what went wrong in closing the environment, which does not concern the episode
 }
 
@@ -116,8 +118,9 @@ func (p *Player) kind(source config.Env) (*kind, error) {
 func (r *runner) begin() bool {
 	rollout := r.player.rollout
 	r.game = game{
-		limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: r.source.MaxActions,
-		weights: r.player.weights, totals: map[string]float64{}, finals: map[string]float64{},
+		tag: r.source.Tag, limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty,
+		actionsLeft: r.source.MaxActions,
+		weights:     r.player.weights, totals: map[string]float64{}, finals: map[string]float64{},
 		rules: rules{maxActions: r.source.MaxActions, maxActionsPerTurn: r.source.MaxActionsPerTurn,
 			replyWords: r.spec.MaxReplyWords, plain: r.spec.PlainReplies},
 	}
@@ -134,6 +137,7 @@ func (r *runner) begin() bool {
 // open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
 // configuration or the chat template. What the environment does wrong only ends the episode.
 func (r *runner) open(ctx context.Context) error {
+	r.traced = spans.Begin(ctx, r.source.Tag, r.seed, r.group, r.member)
 	if !r.begin() {
 		return nil
 	}
@@ -170,6 +174,7 @@ func (r *runner) maxTokens() int { return cmp.Or(r.source.MaxTokens, r.player.ro
 // the next turn's prompt.
 func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
 	p := r.player
+	ctx = r.traced.In(ctx)
 	r.game.take(ctx, envs.Reply{Tokens: len(reply), Truncated: p.cut(reply, r.maxTokens())})
 	out := r.game.play(ctx, r.read(ctx, p.Text(reply)))
 	if p.rollout.Replies == repliesAction && !r.game.rules.plain {
@@ -234,6 +239,7 @@ func (r *runner) failed() bool { return r.game.failure != nil }
 
 func (r *runner) finish(stop string) {
 	r.over, r.stop = true, stop
+	r.traced.End(stop, stop == episode.Terminated && r.game.success, r.failed(), len(r.turns))
 	r.leave()
 }
 

@@ -12,6 +12,7 @@ import (
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/spans"
 	"gyre/torch"
 )
 
@@ -21,7 +22,8 @@ type Clock struct {
 	work   func() torch.Work // what all models of the run have computed so far
 	phases map[string]phase  // of the step in progress
 	engine *EngineMetrics
-	aside  phase // of all phases: what others did meanwhile
+	aside  phase           // of all phases: what others did meanwhile
+	step   context.Context // of the step in progress, for its spans
 }
 
 // phase is a part of a step: its time and its work.
@@ -32,7 +34,7 @@ type phase struct {
 
 // NewClock is one of a session's models.
 func NewClock(s *Session) *Clock {
-	return &Clock{phases: map[string]phase{}, work: func() torch.Work {
+	return &Clock{step: context.Background(), phases: map[string]phase{}, work: func() torch.Work {
 		var sum torch.Work
 		for _, l := range []*train.Learner{s.Actor, s.Critic, s.Reference} {
 			if l != nil {
@@ -43,13 +45,17 @@ func NewClock(s *Session) *Clock {
 	}}
 }
 
+// Begin begins a step: its phases are parts of what ctx tells of it.
+func (c *Clock) Begin(ctx context.Context) { c.step = ctx }
+
 // Measure runs a phase of a step; one without a name is not recorded.
 func (c *Clock) Measure(name string, f func() error) error {
 	if c == nil || name == "" {
 		return f()
 	}
-	before, begin, aside := c.work(), time.Now(), c.aside
+	before, begin, aside, end := c.work(), time.Now(), c.aside, spans.Phase(c.step, name)
 	err := f()
+	end(err)
 	took := time.Since(begin) - time.Duration((c.aside.seconds-aside.seconds)*float64(time.Second))
 	c.record(name, took, c.work().Sub(before).Sub(c.aside.work.Sub(aside.work)))
 	return err

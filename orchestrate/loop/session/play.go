@@ -16,6 +16,7 @@ import (
 	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/spans"
 )
 
 // Rollouts plays episodes with a session's policy and saves them.
@@ -51,7 +52,9 @@ func (s *Session) watch(ctx context.Context, player *rollout.Player, plan rollou
 	plan.Progress = func(finished, total int) { // of this rank's: the others are about as far
 		bar.Set(finished * plan.Episodes() / total)
 	}
+	ctx, end := spans.Play(ctx, string(plan.Stream), plan.Step, plan.Episodes())
 	episodes, stats, err := player.Play(ctx, plan)
+	end(err)
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)
 	}

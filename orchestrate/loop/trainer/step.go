@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/spans"
 )
 
 // Step is one training step on its way: what observers look at.
@@ -50,12 +51,15 @@ func ends(err error) bool {
 // step runs one training step and returns its metrics, which are written also when its error ends the run.
 func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	s := &Step{Number: t.State.Step + 1, Line: metrics.Line{}}
+	ctx, end := spans.Step(ctx, s.Number)
+	t.clock.Begin(ctx)
 	begin, sent := time.Now(), session.TrafficOf(t.World)
 	if took := t.Checkpoints.Took; took > 0 { // after the step before
 		t.clock.Add("checkpoint", took)
 		t.Checkpoints.Took = 0
 	}
 	ended := t.learn(ctx, s)
+	end(ended)
 	if ended != nil && !ends(ended) {
 		return nil, ended
 	}
