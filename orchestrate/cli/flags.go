@@ -35,7 +35,7 @@ func planDeviceFlag() cli.Flag {
 }
 func resumeFlag() cli.Flag { return toggle("resume", "continue from the newest checkpoint, or start") }
 func dryRunFlag() cli.Flag {
-	return toggle("dry-run", "check everything, print it and the memory it needs, stop")
+	return toggle("dry-run", "check everything, print the plan, stop")
 }
 func ranksFlag() cli.Flag { return atLeast(1, "ranks", 0, "run in `N` processes on this machine") }
 func restartsFlag() cli.Flag {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -65,8 +64,7 @@ func modelInitCommand() *cli.Command {
 	return &cli.Command{
 		Name: "init", Usage: "make a small random policy with a tokenizer of its own", ArgsUsage: "DIR",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "family", Value: o.Family, Destination: &o.Family,
-				Usage: strings.Join(torch.FamilyNames(), ", ")},
+			&cli.StringFlag{Name: "family", Value: o.Family, Destination: &o.Family, Usage: "`NAME` of the family"},
 			size("hidden", &o.Hidden, "width of the residual stream"),
 			size("layers", &o.Layers, "transformer blocks"),
 			size("heads", &o.Heads, "attention heads"),

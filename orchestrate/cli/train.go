@@ -26,9 +26,9 @@ func trainCommand() *cli.Command {
 		Flags: []cli.Flag{
 			resumeFlag(),
 			text("resume-from", "continue global_step_N `DIR` in a new run directory"),
-			text("replay", "update on the episodes in `FILE` (JSONL) instead of playing"),
-			text("replay-schedule", "draw each token with the weights that drew it in `RUN`, in a new run: the same bits"),
-			atLeast(1, "until", 0, "pause after step `N`, saved; --resume goes on"),
+			text("replay", "train on the episodes in `FILE` instead of playing"),
+			text("replay-schedule", "repeat `RUN` by its schedule: the same bits"),
+			atLeast(1, "until", 0, "save and pause after step `N`"),
 			dryRunFlag(), planDeviceFlag(), ranksFlag(), restartsFlag(),
 		},
 		Action: func(c *cli.Context) error {
