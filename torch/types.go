@@ -55,6 +55,7 @@ const (
 	Olmo3
 	Phi3
 	Glm4
+	Glm
 	Gemma2
 	Gemma3
 )
@@ -91,7 +92,7 @@ func (n names) of(kind string, i int) string {
 
 var (
 	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3", Mistral: "mistral", Ministral: "ministral",
-		SmolLM3: "smollm3", Granite: "granite", Olmo2: "olmo2", Olmo3: "olmo3", Phi3: "phi3", Glm4: "glm4",
+		SmolLM3: "smollm3", Granite: "granite", Olmo2: "olmo2", Olmo3: "olmo3", Phi3: "phi3", Glm4: "glm4", Glm: "glm",
 		Gemma2: "gemma2", Gemma3: "gemma3_text"}
 	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
 	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",

@@ -276,21 +276,23 @@ TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
   at::Tensor logits = at::empty({hidden.size(0), value ? 1 : c.vocab_size});
   decoder.logits(hidden, logits);
   const RootTensors& root = decoder.parameters().root;
-  const at::Tensor expected =
+  at::Tensor expected =
       value ? at::mm(hidden, root.score_1H.t()) + root.score_bias_1 : at::mm(hidden, root.head_VH.t());
+  if (c.shape.logit_scale != 0) expected = expected * c.shape.logit_scale;
+  if (c.shape.logit_cap != 0) expected = at::tanh(expected / c.shape.logit_cap) * c.shape.logit_cap;
   EXPECT_LT(relative_error(logits, expected), 1e-6);
   at::Tensor one = at::empty({1, logits.size(1)});
   decoder.logits(hidden.narrow(0, 40, 1), one);
   EXPECT_TRUE(same_bits(one, logits.narrow(0, 40, 1)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
-                         ::testing::Values(Case{"llama", testing::llama_config()},
-                                           Case{"llama_bias", testing::llama_bias_config()},
-                                           Case{"qwen2", testing::qwen2_config()},
-                                           Case{"qwen3", testing::qwen3_config()},
-                                           Case{"value", testing::value_config()}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Families, DecoderTest,
+    ::testing::Values(Case{"llama", testing::llama_config()}, Case{"llama_bias", testing::llama_bias_config()},
+                      Case{"qwen2", testing::qwen2_config()}, Case{"qwen3", testing::qwen3_config()},
+                      Case{"sandwich", testing::sandwich_config()}, Case{"wide", testing::wide_config()},
+                      Case{"partial", testing::partial_config()}, Case{"value", testing::value_config()}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Parameters, NamesAndSharing) {
   const ModelConfig config = testing::llama_bias_config();

@@ -29,14 +29,33 @@ std::vector<Request> groups(uint32_t seed) {
 }
 
 // What the trainer makes of the same requests, one token at a time.
-class EngineExact : public ::testing::TestWithParam<gyre_compute> {
+struct Model {
+  const char* name;
+  gyre_compute compute;
+  ModelConfig (*shape)();  // null: the tiny one
+  ModelConfig config() const {
+    ModelConfig c = shape == nullptr ? tiny_config(compute) : shape();
+    c.compute = compute, c.vocab_size = 101;
+    return c;
+  }
+};
+void PrintTo(const Model& m, std::ostream* out) { *out << m.name; }
+
+class EngineExact : public ::testing::TestWithParam<Model> {
  protected:
   void expect(const gyre_engine_config& config, const std::string& what) {
     expect_same(generate(*decoder_, config, requests_), trained_, what);
   }
 
   const Threads one_{1};
-  std::unique_ptr<Decoder> decoder_ = tiny_decoder(7, GetParam());
+  // A pool of exactly this many pages.
+  gyre_engine_config with_pages(int64_t pages) const {
+    gyre_engine_config c = roomy();
+    c.kv_bytes = pages * decoder_->bytes_per_page();
+    return c;
+  }
+
+  std::unique_ptr<Decoder> decoder_ = testing::normal_decoder(GetParam().config(), 7, 0.35f);
   std::vector<Request> requests_ = groups(6);
   std::map<uint64_t, Output> trained_ = naive_each(*decoder_, requests_);
 };
@@ -68,7 +87,7 @@ TEST_P(EngineExact, ForcedPreemption) {
   for (const bool cached : {true, false}) {
     int64_t preemptions = 0;
     for (const int64_t pages : {6, 8, 9, 11, 14, 17, 30}) {
-      gyre_engine_config config = with_pages(pages, GetParam());
+      gyre_engine_config config = with_pages(pages);
       config.prefix_cache = cached;
       Engine engine(*decoder_, config);
       for (const Request& r : requests_) engine.submit(r);
@@ -104,7 +123,7 @@ TEST_P(EngineExact, AnyNumberOfThreads) {
   for (const int threads : {2, 4}) {
     const Threads several(threads);
     expect(roomy(), std::to_string(threads) + " threads");
-    gyre_engine_config small = with_pages(11, GetParam());
+    gyre_engine_config small = with_pages(11);
     small.max_batch_tokens = 24;
     expect(small, std::to_string(threads) + " threads, 11 pages");
   }
@@ -136,8 +155,16 @@ TEST_P(EngineExact, LogprobsAreThoseOfScore) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, EngineExact, ::testing::Values(GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16),
-                         [](const auto& info) { return info.param == GYRE_COMPUTE_BF16 ? "bf16" : "f32"; });
+INSTANTIATE_TEST_SUITE_P(Types, EngineExact,
+                         ::testing::Values(Model{"f32", GYRE_COMPUTE_F32, nullptr},
+                                           Model{"bf16", GYRE_COMPUTE_BF16, nullptr},
+                                           Model{"sandwichF32", GYRE_COMPUTE_F32, testing::sandwich_config},
+                                           Model{"sandwichBf16", GYRE_COMPUTE_BF16, testing::sandwich_config},
+                                           Model{"wideF32", GYRE_COMPUTE_F32, testing::wide_config},
+                                           Model{"wideBf16", GYRE_COMPUTE_BF16, testing::wide_config},
+                                           Model{"partialF32", GYRE_COMPUTE_F32, testing::partial_config},
+                                           Model{"partialBf16", GYRE_COMPUTE_BF16, testing::partial_config}),
+                         [](const auto& info) { return info.param.name; });
 
 // Turns of an episode: each prompt is the history so far plus something new, and a group's first turns are alike.
 TEST(EngineTurns, HistoriesAreReused) {

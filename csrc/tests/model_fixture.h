@@ -48,6 +48,38 @@ inline ModelConfig qwen3_config() {
   return c;
 }
 
+// Gemma 2's corners: norms on both sides whose weights are less 1, soft-capping, windows in every other layer, GeGLU.
+inline ModelConfig sandwich_config() {
+  ModelConfig c = llama_config();
+  gyre_shape& s = c.shape;
+  s.output_norms = s.unit_norms = true, s.activation = GYRE_GELU_TANH;
+  s.query_scale = 0.3, s.score_cap = 2, s.logit_cap = 3, s.embedding_scale = 4;
+  s.window = 5, s.layers[0] = GYRE_LAYER_WINDOW;
+  return c;
+}
+
+// OLMo 3's: norms on what branches add alone, those of queries and keys over all heads, another rotary embedding in
+// layers with a window, and scaled ones in the others.
+inline ModelConfig wide_config() {
+  ModelConfig c = llama_bias_config();
+  c.num_heads = 6, c.num_kv_heads = 2, c.qk_norm = true;
+  gyre_shape& s = c.shape;
+  s.no_input_norms = s.output_norms = s.wide_qk_norm = true;
+  s.window = 18, s.layers[1] = GYRE_LAYER_WINDOW | GYRE_LAYER_LOCAL;
+  s.rope.magnitude = 1.2, s.rope.divisors[1] = 2.5, s.rope.divisors[4] = 4;
+  s.local_rope.theta = 40;
+  return c;
+}
+
+// GLM-4's rotations of neighbours in a part of each head, a layer without, and Granite's scales.
+inline ModelConfig partial_config() {
+  ModelConfig c = qwen3_config();
+  gyre_shape& s = c.shape;
+  s.rotary_dims = 6, s.rope_interleaved = true, s.layers[1] = GYRE_LAYER_NOPE;
+  s.residual_scale = 0.6, s.logit_scale = 0.7, s.embedding_scale = 1.5;
+  return c;
+}
+
 inline ModelConfig value_config() {
   ModelConfig c = qwen2_config();
   c.head = GYRE_HEAD_VALUE;

@@ -50,13 +50,21 @@ struct Shape {
   int64_t heads, kv_heads;
   bool tied, bias, norms;
   int parts;
+  ModelConfig (*family)() = nullptr;  // whose shape it has
 };
 
 constexpr Shape kShapes[] = {
-    {"tied", 4, 2, true, false, false, 2},       {"untied", 4, 4, false, false, false, 4},
-    {"biases", 4, 4, false, true, false, 2},     {"uneven", 6, 3, true, true, false, 2},
-    {"sharedKeys", 8, 2, false, false, true, 4}, {"norms", 4, 2, true, false, true, 2},
+    {"tied", 4, 2, true, false, false, 2},
+    {"untied", 4, 4, false, false, false, 4},
+    {"biases", 4, 4, false, true, false, 2},
+    {"uneven", 6, 3, true, true, false, 2},
+    {"sharedKeys", 8, 2, false, false, true, 4},
+    {"norms", 4, 2, true, false, true, 2},
     {"oneKeyHead", 3, 1, true, false, false, 3},
+    {"sandwich", 4, 2, true, false, false, 2, testing::sandwich_config},
+    {"wide", 6, 3, false, true, true, 3, testing::wide_config},
+    {"wideSharedKeys", 8, 2, true, false, true, 4, testing::wide_config},
+    {"partial", 6, 3, true, false, true, 3, testing::partial_config},
 };
 
 ModelConfig config_of(const Shape& s, const std::string& device, gyre_compute compute) {
@@ -64,6 +72,7 @@ ModelConfig config_of(const Shape& s, const std::string& device, gyre_compute co
   c.set_device(device);
   c.num_heads = s.heads, c.num_kv_heads = s.kv_heads, c.tie_embeddings = s.tied;
   c.qkv_bias = c.out_bias = c.mlp_bias = s.bias, c.qk_norm = s.norms;
+  if (s.family != nullptr) c.shape = s.family().shape;
   c.hidden_size = 72, c.intermediate_size = 101, c.vocab_size = 205;  // cuts at vectors and with a rest
   return c;
 }

@@ -36,54 +36,90 @@ inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double
   return x * at::rsqrt((x * x).mean(-1, true) + eps) * weight;
 }
 
+// Where there is one; as the shape says that weights are.
+inline at::Tensor norm(const ModelConfig& c, const Weights& w, const at::Tensor& x, const std::string& name) {
+  const at::Tensor weight = find(w, name + ".weight");
+  if (!weight.defined()) return x;
+  return rms_norm(x, c.shape.unit_norms ? weight + 1 : weight, c.rms_norm_eps);
+}
+
 // x: [heads, length, head_dim].
-inline at::Tensor rope(const at::Tensor& x, const at::Tensor& frequencies) {
+inline at::Tensor rope(const at::Tensor& whole, const at::Tensor& frequencies, double magnitude = 1,
+                       bool interleaved = false) {
+  const int64_t dims = 2 * frequencies.size(0);
+  if (dims < whole.size(2) || interleaved) {  // the rest as it is, and pairs of neighbours as pairs of halves
+    at::Tensor x = whole.narrow(2, 0, dims);
+    const auto in_pairs = [&](const at::Tensor& t, int64_t a, int64_t b) {
+      return t.reshape({t.size(0), t.size(1), a, b}).transpose(2, 3).reshape(t.sizes());
+    };
+    if (interleaved) x = in_pairs(x, dims / 2, 2);
+    x = rope(x, frequencies, magnitude);
+    if (interleaved) x = in_pairs(x, 2, dims / 2);
+    return at::cat({x, whole.narrow(2, dims, whole.size(2) - dims)}, -1);
+  }
+  const at::Tensor& x = whole;
   const at::Tensor angles = at::outer(at::arange(x.size(1), at::kFloat), frequencies);
   const at::Tensor both = at::cat({angles, angles}, -1);
   const int64_t half = x.size(2) / 2;
   const at::Tensor rotated = at::cat({-x.narrow(2, half, half), x.narrow(2, 0, half)}, -1);
-  return x * both.cos() + rotated * both.sin();
+  return (x * both.cos() + rotated * both.sin()) * magnitude;
 }
 
-inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const gyre_shape& shape = {},
+                            int64_t window = 0) {
   const int64_t length = q.size(1), group = q.size(0) / k.size(0);
-  const at::Tensor mask = at::ones({length, length}, at::kBool).triu(1);
-  at::Tensor scores =
-      at::matmul(q, k.repeat_interleave(group, 0).transpose(1, 2)) / std::sqrt(static_cast<double>(q.size(2)));
+  at::Tensor mask = at::ones({length, length}, at::kBool).triu(1);
+  if (window > 0) mask = mask.logical_or(at::ones({length, length}, at::kBool).tril(-window));
+  at::Tensor scores = at::matmul(q, k.repeat_interleave(group, 0).transpose(1, 2)) *
+                      (shape.query_scale > 0 ? shape.query_scale : 1 / std::sqrt(static_cast<double>(q.size(2))));
+  if (shape.score_cap > 0) scores = at::tanh(scores / shape.score_cap) * shape.score_cap;
   scores = scores.masked_fill(mask, -std::numeric_limits<double>::infinity());
   return at::matmul(scores.softmax(-1), v.repeat_interleave(group, 0));
 }
 
-// Final-norm hidden states of one sequence, [length, H]. Plain rope only.
+// Final-norm hidden states of one sequence, [length, H].
 inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const int32_t> ids) {
   const auto length = static_cast<int64_t>(ids.size());
-  std::vector<float> frequencies = inverse_frequencies(c);
-  const at::Tensor angles = at::from_blob(frequencies.data(), {static_cast<int64_t>(frequencies.size())}).clone();
+  const gyre_shape& shape = c.shape;
+  const auto on_tensor = [](std::vector<float> f) {
+    return at::from_blob(f.data(), {static_cast<int64_t>(f.size())}).clone();
+  };
+  const at::Tensor angles = on_tensor(inverse_frequencies(c));
   at::Tensor index = at::empty({length}, at::kLong);
   for (int64_t i = 0; i < length; ++i) index.data_ptr<int64_t>()[i] = ids[static_cast<size_t>(i)];
 
   at::Tensor x = w.at("model.embed_tokens.weight").index_select(0, index);
+  if (shape.embedding_scale != 0) x = x * shape.embedding_scale;
+  const double residual = shape.residual_scale != 0 ? shape.residual_scale : 1;
   const auto split = [&](const at::Tensor& t, int64_t heads) {
     return t.view({length, heads, c.head_dim}).transpose(0, 1);
   };
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
-    const at::Tensor h = rms_norm(x, w.at(layer + "input_layernorm.weight"), c.rms_norm_eps);
-    at::Tensor q = split(linear(w, h, layer + "self_attn.q_proj"), c.num_heads);
-    at::Tensor k = split(linear(w, h, layer + "self_attn.k_proj"), c.num_kv_heads);
+    const int kind = c.layer_kind(i);
+    const at::Tensor h = norm(c, w, x, layer + "input_layernorm");
+    const auto heads = [&](const char* of, int64_t count) {
+      const std::string name = layer + "self_attn." + of;
+      at::Tensor t = linear(w, h, name + "_proj");
+      if (shape.wide_qk_norm) t = norm(c, w, t, name + "_norm");
+      t = split(t, count);
+      if (!shape.wide_qk_norm) t = norm(c, w, t, name + "_norm");
+      if ((kind & GYRE_LAYER_NOPE) != 0) return t;
+      if ((kind & GYRE_LAYER_LOCAL) != 0) return rope(t, on_tensor(local_frequencies(c)));
+      return rope(t, angles, shape.rope.magnitude != 0 ? shape.rope.magnitude : 1, shape.rope_interleaved);
+    };
     const at::Tensor v = split(linear(w, h, layer + "self_attn.v_proj"), c.num_kv_heads);
-    if (c.qk_norm) {
-      q = rms_norm(q, w.at(layer + "self_attn.q_norm.weight"), c.rms_norm_eps);
-      k = rms_norm(k, w.at(layer + "self_attn.k_norm.weight"), c.rms_norm_eps);
-    }
-    const at::Tensor o =
-        attention(rope(q, angles), rope(k, angles), v).transpose(0, 1).reshape({length, c.query_width()});
-    x = x + linear(w, o, layer + "self_attn.o_proj");
-    const at::Tensor m = rms_norm(x, w.at(layer + "post_attention_layernorm.weight"), c.rms_norm_eps);
-    x = x + linear(w, at::silu(linear(w, m, layer + "mlp.gate_proj")) * linear(w, m, layer + "mlp.up_proj"),
-                   layer + "mlp.down_proj");
+    const at::Tensor o = attention(heads("q", c.num_heads), heads("k", c.num_kv_heads), v, shape, c.window_of(i))
+                             .transpose(0, 1)
+                             .reshape({length, c.query_width()});
+    x = x + residual * norm(c, w, linear(w, o, layer + "self_attn.o_proj"), layer + "post_self_attn_layernorm");
+    const at::Tensor m = norm(c, w, x, layer + "post_attention_layernorm");
+    const at::Tensor gate = linear(w, m, layer + "mlp.gate_proj");
+    const at::Tensor act = shape.activation == GYRE_SILU ? at::silu(gate) : at::gelu(gate, "tanh");
+    x = x + residual * norm(c, w, linear(w, act * linear(w, m, layer + "mlp.up_proj"), layer + "mlp.down_proj"),
+                            layer + "post_mlp_layernorm");
   }
-  return rms_norm(x, w.at("model.norm.weight"), c.rms_norm_eps);
+  return norm(c, w, x, "model.norm");
 }
 
 }  // namespace gyre::reference

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
 
@@ -42,6 +43,13 @@ func (e *Experiment) adapt() (problems []error) {
 			continue
 		}
 		m.Seed = cmp.Or(e.Config.LoRA.Seed, e.Config.Run.Seed) + l.seed<<32
+		for _, target := range want.Targets.Names() {
+			shape := checkpoint.Config{ModelConfig: m.Shape}
+			if fused := shape.FusedModule(target); have.Rank == 0 && fused != "" {
+				problems = append(problems, fmt.Errorf("lora.targets: %s of a %s model lies in its %s, for which PEFT's "+
+					"files have one adapter: leave it out", target, m.Shape.Family, fused))
+			}
+		}
 		if have.Rank == 0 {
 			m.Shape.LoRA = want
 		} else if want.Rank == 0 {

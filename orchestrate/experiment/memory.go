@@ -292,7 +292,11 @@ func keptFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 // blockFloats is what a block keeps per row. Gates and values before SwiGLU are kept in the products' type.
 func blockFloats(m torch.ModelConfig, bytes int64) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	return 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize*bytes/4 + 2
+	n := 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize*bytes/4 + 2
+	if m.Shape.OutputNorms {
+		n += 2*m.HiddenSize + 2
+	}
+	return n
 }
 
 // workFloats is the scratch of a block's backward pass per row, and with recomputation of its forward pass too.

@@ -3,9 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "backend/aten/network.h"
 
@@ -20,6 +22,11 @@ at::Tensor range_to(int64_t count, at::Device device) {
 at::Tensor causal_mask(int64_t count, int64_t position, at::Device device) {
   if (position == 0) return {};
   return range_to(position + count, device).unsqueeze(0) <= (range_to(count, device) + position).unsqueeze(1);
+}
+
+at::Tensor window_mask(int64_t count, int64_t position, int64_t window, at::Device device) {
+  if (window == 0) return {};
+  return seen_within(range_to(position + count, device), (range_to(count, device) + position).unsqueeze(1), window);
 }
 
 std::vector<int64_t> page_list(const PagedRows& s, int64_t padded) {
@@ -43,18 +50,36 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t group) {
       .reshape({x.size(0), -1, x.size(2), x.size(3)});
 }
 
+// mask undefined: causal. With a cap in parts of its own: the library's kernels have none.
+at::Tensor attention(const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& mask) {
+  const double scale = shape.score_scale();
+  if (shape.cap == 0) {
+    const std::optional<at::Tensor> given = mask.defined() ? std::optional(mask) : std::nullopt;
+    return at::scaled_dot_product_attention(q, k, v, given, 0.0, !mask.defined(), scale);
+  }
+  const at::Tensor seen =
+      mask.defined() ? mask
+                     : (range_to(k.size(-2), q.device()).unsqueeze(0) <= range_to(q.size(-2), q.device()).unsqueeze(1));
+  at::Tensor scores = at::matmul(q.to(at::kFloat), k.to(at::kFloat).transpose(-1, -2)) * scale;
+  scores = (scores / shape.cap).tanh() * shape.cap;
+  scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  return at::matmul(scores.softmax(-1).to(v.scalar_type()), v);
+}
+
 // q: [n, heads, head_dim] of one segment over k, v: [s, kv_heads, head_dim]; returns [n, heads * head_dim].
-at::Tensor attend_segment(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask) {
+at::Tensor attend_segment(const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& mask) {
   const int64_t group = q.size(1) / k.size(1);
-  const std::optional<at::Tensor> given = mask.defined() ? std::optional(mask) : std::nullopt;
-  const at::Tensor o = at::scaled_dot_product_attention(batched(q), repeat_heads(batched(k), group),
-                                                        repeat_heads(batched(v), group), given, 0.0, !mask.defined());
+  const at::Tensor o =
+      attention(shape, batched(q), repeat_heads(batched(k), group), repeat_heads(batched(v), group), mask);
   return o.squeeze(0).transpose(0, 1).reshape({q.size(0), -1});
 }
 
 // One query row for each of R sequences. The query heads that share a key/value head stand where the library expects
 // rows, so that keys and values are read without repeating them.
-at::Tensor attend_decode(const at::Tensor& q_RAD, const AttentionPlan& plan, const LayerPages& pages) {
+at::Tensor attend_decode(const AttentionShape& shape, const at::Tensor& q_RAD, const AttentionPlan& plan,
+                         const LayerPages& pages) {
   const int64_t rows = q_RAD.size(0), dim = q_RAD.size(2), kv_heads = pages.keys.size(1);
   const auto gather = [&](const at::Tensor& pool) {
     const at::Tensor by_page = pool.view({-1, kPageTokens * kv_heads * dim});
@@ -62,8 +87,9 @@ at::Tensor attend_decode(const at::Tensor& q_RAD, const AttentionPlan& plan, con
     return taken.view({rows, -1, kv_heads, dim}).transpose(1, 2);
   };
   const at::Tensor q = q_RAD.reshape({rows, kv_heads, -1, dim});
-  const at::Tensor mask = plan.decode_mask_R11S.expand({rows, kv_heads, q.size(2), -1});
-  return at::scaled_dot_product_attention(q, gather(pages.keys), gather(pages.values), mask).reshape({rows, -1});
+  const at::Tensor& seen = shape.window > 0 ? plan.decode_window_R11S : plan.decode_mask_R11S;
+  const at::Tensor mask = seen.expand({rows, kv_heads, q.size(2), -1});
+  return attention(shape, q, gather(pages.keys), gather(pages.values), mask).reshape({rows, -1});
 }
 
 // The keys (or values) of a segment, [s, kv_heads, head_dim].
@@ -80,7 +106,12 @@ at::Tensor keys_of(const AttentionRows& s, const at::Tensor& rows, const at::Ten
 
 }  // namespace
 
-AttentionPlan plan_rows(const Pass& pass, at::Device device) {
+at::Tensor seen_within(const at::Tensor& keys_S, const at::Tensor& positions_R1, int64_t window) {
+  const at::Tensor keys_1S = keys_S.unsqueeze(0);
+  return (keys_1S <= positions_R1).logical_and(keys_1S > positions_R1 - window);
+}
+
+AttentionPlan plan_rows(const Pass& pass, int64_t window, at::Device device) {
   AttentionPlan plan;
   for (const Segment& s : pass.segments) {
     std::vector<RowRange> keys{{s.row, s.count}};
@@ -96,12 +127,13 @@ AttentionPlan plan_rows(const Pass& pass, at::Device device) {
                              .position = s.position,
                              .keys = std::move(keys),
                              .pages_P = {},
-                             .mask_NS = causal_mask(s.count, s.position, device)});
+                             .mask_NS = causal_mask(s.count, s.position, device),
+                             .window_NS = window_mask(s.count, s.position, window, device)});
   }
   return plan;
 }
 
-AttentionPlan plan_paged(const Pass& pass, at::Device device) {
+AttentionPlan plan_paged(const Pass& pass, int64_t window, at::Device device) {
   AttentionPlan plan;
   const auto rows = static_cast<size_t>(pass.rows);
   std::vector<int64_t> slots(rows), order(rows), decode_rows, decode_positions;
@@ -123,7 +155,8 @@ AttentionPlan plan_paged(const Pass& pass, at::Device device) {
                              .position = s.position,
                              .keys = {},
                              .pages_P = upload(page_list(s, s.page_count()), device),
-                             .mask_NS = causal_mask(s.count, s.position, device)});
+                             .mask_NS = causal_mask(s.count, s.position, device),
+                             .window_NS = window_mask(s.count, s.position, window, device)});
   }
   plan.slots_N = upload(slots, device);
   if (!decode_rows.empty()) {
@@ -138,14 +171,16 @@ AttentionPlan plan_paged(const Pass& pass, at::Device device) {
     if (count < pass.rows || !std::ranges::is_sorted(decode_rows)) plan.decode_rows_R = upload(decode_rows, device);
     plan.decode_pages_RP = to_device(tables.data(), {count, widest}, device);
     const at::Tensor seen = upload(decode_positions, device).unsqueeze(1);
-    plan.decode_mask_R11S = (range_to(widest * kPageTokens, device).unsqueeze(0) <= seen).view({count, 1, 1, -1});
+    const at::Tensor keys_S = range_to(widest * kPageTokens, device);
+    plan.decode_mask_R11S = (keys_S.unsqueeze(0) <= seen).view({count, 1, 1, -1});
+    if (window > 0) plan.decode_window_R11S = seen_within(keys_S, seen, window).view({count, 1, 1, -1});
   }
   if (!std::is_sorted(order.begin(), order.end())) plan.order_N = upload(order, device);
   return plan;
 }
 
-at::Tensor attend_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan,
-                          const std::optional<LayerPages>& pages) {
+at::Tensor attend_tensors(const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionPlan& plan, const std::optional<LayerPages>& pages) {
   if (pages) {
     at::Tensor keys = pages->keys, values = pages->values;
     keys.index_copy_(0, plan.slots_N, k);
@@ -153,12 +188,13 @@ at::Tensor attend_tensors(const at::Tensor& q, const at::Tensor& k, const at::Te
   }
   std::vector<at::Tensor> parts;
   for (const AttentionRows& s : plan.segments) {
-    parts.push_back(attend_segment(q.narrow(0, s.row, s.count), keys_of(s, k, pages ? &pages->keys : nullptr),
-                                   keys_of(s, v, pages ? &pages->values : nullptr), s.mask_NS));
+    parts.push_back(attend_segment(shape, q.narrow(0, s.row, s.count), keys_of(s, k, pages ? &pages->keys : nullptr),
+                                   keys_of(s, v, pages ? &pages->values : nullptr),
+                                   shape.window > 0 ? s.window_NS : s.mask_NS));
   }
   if (plan.decode_pages_RP.defined()) {
     const at::Tensor& rows = plan.decode_rows_R;
-    parts.push_back(attend_decode(rows.defined() ? q.index_select(0, rows) : q, plan, *pages));
+    parts.push_back(attend_decode(shape, rows.defined() ? q.index_select(0, rows) : q, plan, *pages));
   }
   const at::Tensor all = parts.size() == 1 ? parts.front() : at::cat(parts);
   return plan.order_N.defined() ? all.index_select(0, plan.order_N) : all;

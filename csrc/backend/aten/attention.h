@@ -28,6 +28,7 @@ struct AttentionRows {
   std::vector<RowRange> keys;  // rows of the pass that hold positions 0 .. position+count-1, in order; empty when paged
   at::Tensor pages_P;          // int64 page table when paged
   at::Tensor mask_NS;          // bool, true where a row sees a key; undefined when position is 0: plain causal
+  at::Tensor window_NS;        // the same within the model's window; undefined without one
 };
 
 // How the rows of a pass attend, the same for all layers.
@@ -35,21 +36,23 @@ struct AttentionPlan {
   std::vector<AttentionRows> segments;
   // Decoding rows (R of them, at most P pages each); undefined when there are none. decode_rows_R is undefined too when
   // they are all rows of the pass in order.
-  at::Tensor decode_rows_R, decode_pages_RP, decode_mask_R11S;
+  at::Tensor decode_rows_R, decode_pages_RP, decode_mask_R11S, decode_window_R11S;
   at::Tensor slots_N;  // page * 16 + offset where each row's key and value go; undefined when not paged
   at::Tensor order_N;  // row i of the result is row order[i] of the segments'
                        // outputs laid end to end; undefined: itself
 };
 
-// For inference: keys in pages.
-AttentionPlan plan_paged(const Pass& pass, at::Device device);
+// For inference: keys in pages. window: of the layers that have one; 0: none has.
+AttentionPlan plan_paged(const Pass& pass, int64_t window, at::Device device);
+// Of keys at positions keys_S, which a row at each of positions_R1 sees within the window.
+at::Tensor seen_within(const at::Tensor& keys_S, const at::Tensor& positions_R1, int64_t window);
 // For training: keys in the rows of the pass itself. A segment's are put together from slices of its ancestors' rows,
 // whose backward pass adds in a fixed order.
-AttentionPlan plan_rows(const Pass& pass, at::Device device);
+AttentionPlan plan_rows(const Pass& pass, int64_t window, at::Device device);
 
 // q: [N, heads, head_dim], k and v: [N, kv_heads, head_dim], after rope. Stores the rows' keys and values when there
 // are pages, which is for inference only: nothing is differentiated through them. Returns [N, heads * head_dim].
-at::Tensor attend_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan,
-                          const std::optional<LayerPages>& pages);
+at::Tensor attend_tensors(const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionPlan& plan, const std::optional<LayerPages>& pages);
 
 }  // namespace gyre

@@ -85,13 +85,7 @@ at::Tensor sign_factors(const at::Tensor& counters_C) {
 
 class AtenBackend : public Backend {
  public:
-  explicit AtenBackend(const ModelConfig& config) : config_(config), placement_(placement_of(config)) {
-    if (config.shape != gyre_shape{}) {
-      refuse("\"" + std::string(config.device()) +
-             "\" computes Llama, Qwen2 and Qwen3 with full attention and plain, "
-             "linear or llama3 rotary embeddings; this model is another (docs/families.md): set model.device to cpu");
-    }
-  }
+  explicit AtenBackend(const ModelConfig& config) : config_(config), placement_(placement_of(config)) {}
 
   std::string describe() const override {
     std::string line(config_.device());

@@ -85,6 +85,10 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
     fixed.attention.slots_N = list(2);
     fixed.attention.decode_pages_RP = step.inputs.narrow(0, 3 * rows, rows * width).view({rows, width});
     fixed.attention.decode_mask_R11S = (step.keys_S.unsqueeze(0) <= positions_R.unsqueeze(1)).view({rows, 1, 1, -1});
+    if (window_ > 0) {
+      const at::Tensor seen = seen_within(step.keys_S, positions_R.unsqueeze(1), window_);
+      fixed.attention.decode_window_R11S = seen.view({rows, 1, 1, -1});
+    }
     const at::Tensor hidden_RH = run(list(0), fixed);
     if (!step.hidden_RH.defined()) step.hidden_RH = at::empty_like(hidden_RH);
     step.hidden_RH.copy_(hidden_RH);

@@ -49,8 +49,10 @@ class DecodeSteps {
   using Run = std::function<at::Tensor(const at::Tensor& ids_R, const AtenPass& pass)>;
 
   // Rows that are too many write to `scratch_page`. `recorders` makes recorders; an empty one: nothing is recorded.
-  DecodeSteps(at::Device device, int64_t scratch_page, std::function<std::unique_ptr<Recorder>()> recorders)
-      : device_(device), scratch_page_(scratch_page), recorders_(std::move(recorders)) {}
+  // window: of the layers that have one; 0: none has.
+  DecodeSteps(at::Device device, int64_t scratch_page, int64_t window,
+              std::function<std::unique_ptr<Recorder>()> recorders)
+      : device_(device), scratch_page_(scratch_page), window_(window), recorders_(std::move(recorders)) {}
 
   // The hidden states of the pass's rows, as `run` computes them in the shape. `weights` is another number whenever
   // parameters may lie elsewhere.
@@ -69,7 +71,7 @@ class DecodeSteps {
   Step& step_of(DecodeShape shape, int64_t angles, uint64_t weights);
 
   at::Device device_;
-  int64_t scratch_page_;
+  int64_t scratch_page_, window_;
   std::function<std::unique_ptr<Recorder>()> recorders_;
   // What the recordings read besides their own inputs: where it lies elsewhere, they are of no use.
   int64_t angles_ = 0;

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rms_norm.h>
@@ -21,8 +22,9 @@
 namespace gyre {
 namespace {
 
-constexpr at::Tensor BlockTensors::*kNorms[] = {&BlockTensors::attn_norm_H, &BlockTensors::q_norm_D,
-                                                &BlockTensors::k_norm_D, &BlockTensors::mlp_norm_H};
+constexpr at::Tensor BlockTensors::*kNorms[] = {&BlockTensors::attn_norm_H,     &BlockTensors::q_norm_D,
+                                                &BlockTensors::k_norm_D,        &BlockTensors::mlp_norm_H,
+                                                &BlockTensors::attn_out_norm_H, &BlockTensors::mlp_out_norm_H};
 constexpr at::Tensor BlockTensors::*kProjections[] = {
     &BlockTensors::qkv_RH,      &BlockTensors::qkv_bias_R,      &BlockTensors::out_HQ,  &BlockTensors::out_bias_H,
     &BlockTensors::gate_up_2FH, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_HF, &BlockTensors::down_bias_H};
@@ -81,11 +83,25 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return at::linear(x.to(weight.scalar_type()), weight, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 
-// x: f32 [N, heads, head_dim].
-at::Tensor rotate(const at::Tensor& x, const RowAngles& angles) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor first = x.narrow(-1, 0, half), second = x.narrow(-1, half, half);
-  return at::cat({first * angles.cosines - second * angles.sines, second * angles.cosines + first * angles.sines}, -1);
+// x: f32 [N, heads, head_dim], of which as many components rotate as there are angles.
+at::Tensor rotate(const at::Tensor& x, const Angles& angles, bool interleaved) {
+  const int64_t half = angles.cosines.size(-1), rest = x.size(-1) - 2 * half;
+  const at::Tensor pairs = interleaved ? x.narrow(-1, 0, 2 * half).unflatten(-1, {half, 2}) : at::Tensor();
+  const at::Tensor first = interleaved ? pairs.select(-1, 0) : x.narrow(-1, 0, half),
+                   second = interleaved ? pairs.select(-1, 1) : x.narrow(-1, half, half);
+  const at::Tensor one = first * angles.cosines - second * angles.sines,
+                   other = second * angles.cosines + first * angles.sines;
+  const at::Tensor turned =
+      interleaved ? at::cat({one.unsqueeze(-1), other.unsqueeze(-1)}, -1).flatten(-2) : at::cat({one, other}, -1);
+  return rest == 0 ? turned : at::cat({turned, x.narrow(-1, 2 * half, rest)}, -1);
+}
+
+// The norm over all heads of each row. Of a part `join` gives those of all parts, and `first` is where its own begin.
+template <class Join>
+at::Tensor normalize_wide(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& c, int64_t first,
+                          Join&& join) {
+  const at::Tensor rows = join(x.flatten(1));
+  return normalize(rows, weight, c).narrow(1, first * c.head_dim, x.size(1) * c.head_dim).view(x.sizes());
 }
 
 // The gradient of <output, d_output> with respect to the input; those with respect to the weights are added to `into`.
@@ -101,7 +117,20 @@ at::Tensor differentiate(const at::Tensor& output, const at::Tensor& input, std:
 }  // namespace
 
 at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config) {
-  return at::rms_norm(x, {x.size(-1)}, weight, config.rms_norm_eps);
+  if (!weight.defined()) return x;
+  return at::rms_norm(x, {x.size(-1)}, config.shape.unit_norms ? weight + 1 : weight, config.rms_norm_eps);
+}
+
+at::Tensor scaled_embedding(const ModelConfig& config, const at::Tensor& x_NH) {
+  const double by = config.shape.embedding_scale;
+  return by != 0 ? x_NH * by : x_NH;
+}
+
+void shape_logits(const ModelConfig& config, at::Tensor& logits_RV) {
+  if (config.head != GYRE_HEAD_LM) return;
+  const gyre_shape& s = config.shape;
+  if (s.logit_scale != 0) logits_RV.mul_(s.logit_scale);
+  if (s.logit_cap != 0) logits_RV.div_(s.logit_cap).tanh_().mul_(s.logit_cap);
 }
 
 at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device) {
@@ -111,9 +140,13 @@ at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device) {
 void AngleTable::reserve(int64_t end) {
   if (end <= uploaded_) return;
   uploaded_ = std::max<int64_t>({end, 2 * uploaded_, 256});
-  rope_.reserve(uploaded_);
-  cosines_ = to_device(rope_.cosines(0), {uploaded_, rope_.half()}, device_);
-  sines_ = to_device(rope_.sines(0), {uploaded_, rope_.half()}, device_);
+  ropes_.reserve(uploaded_);
+  const auto upload = [&](int kind) {
+    const RopeTable& table = *ropes_.of(kind);
+    return Angles{to_device(table.cosines(0), {uploaded_, table.half()}, device_),
+                  to_device(table.sines(0), {uploaded_, table.half()}, device_)};
+  };
+  all_ = {upload(0), upload(GYRE_LAYER_LOCAL)};
 }
 
 RowAngles AngleTable::of(const Pass& pass) {
@@ -122,7 +155,11 @@ RowAngles AngleTable::of(const Pass& pass) {
 }
 
 RowAngles AngleTable::at(const at::Tensor& positions_N) const {
-  return {cosines_.index_select(0, positions_N).unsqueeze(1), sines_.index_select(0, positions_N).unsqueeze(1)};
+  const auto rows = [&](const Angles& of) {
+    return Angles{of.cosines.index_select(0, positions_N).unsqueeze(1),
+                  of.sines.index_select(0, positions_N).unsqueeze(1)};
+  };
+  return {rows(all_.main), rows(all_.local)};
 }
 
 BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute) {
@@ -138,8 +175,8 @@ BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute) {
   return copy;
 }
 
-at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::Tensor& x_NH, const AtenPass& pass,
-                         const std::optional<LayerPages>& pages, const TensorParallel* parallel,
+at::Tensor block_forward(const ModelConfig& c, int64_t layer, const BlockTensors& w, const at::Tensor& x_NH,
+                         const AtenPass& pass, const std::optional<LayerPages>& pages, const TensorParallel* parallel,
                          std::span<const AtenLoraRows> lora) {
   using B = BlockTensors;
   using P = LoraParts;
@@ -150,32 +187,54 @@ at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::
   at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
   at::Tensor k = qkv.narrow(1, c.num_heads, c.num_kv_heads).to(at::kFloat);
   const at::Tensor v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
-  if (c.qk_norm) {
+  const gyre_shape& shape = c.shape;
+  if (c.qk_norm && shape.wide_qk_norm) {
+    q = normalize_wide(q, w.q_norm_D, c, parallel ? parallel->mine().heads.first : 0,
+                       [&](const at::Tensor& own) { return parallel ? parallel->query(own.contiguous()) : own; });
+    k = normalize_wide(k, w.k_norm_D, c, parallel ? parallel->mine().kv_heads.first : 0, [&](const at::Tensor& own) {
+      return parallel ? parallel->keys(own.contiguous(), c.head_dim) : own;
+    });
+  } else if (c.qk_norm) {
     q = normalize(q, w.q_norm_D, c);
     k = normalize(k, w.k_norm_D, c);
   }
+  const int kind = c.layer_kind(layer);
+  if ((kind & GYRE_LAYER_NOPE) == 0) {
+    const Angles& angles = (kind & GYRE_LAYER_LOCAL) != 0 ? pass.angles.local : pass.angles.main;
+    q = rotate(q, angles, shape.rope_interleaved);
+    k = rotate(k, angles, shape.rope_interleaved);
+  }
   const auto type = v.scalar_type();
-  at::Tensor o =
-      attend_tensors(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
+  const AttentionShape attention{c.num_heads,
+                                 c.num_kv_heads,
+                                 c.head_dim,
+                                 c.window_of(layer),
+                                 static_cast<float>(shape.query_scale),
+                                 static_cast<float>(shape.score_cap)};
+  at::Tensor o = attend_tensors(attention, q.to(type), k.to(type), v, pass.attention, pages);
   if (parallel) o = parallel->query(o);
   const auto added = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& to,
-                         LoraTensors B::*of, std::vector<LoraPart> P::*parts) {
+                         const at::Tensor& out_norm, LoraTensors B::*of, std::vector<LoraPart> P::*parts) {
     at::Tensor own = project(x, weight, bias);
     add_lora(lora, of, parts, x, own);
-    return to + (parallel ? parallel->hidden(own) : own);
+    if (parallel) own = parallel->hidden(own);
+    if (out_norm.defined()) own = normalize(own.to(at::kFloat), out_norm, c);
+    return to + (shape.residual_scale != 0 ? own * shape.residual_scale : own);
   };
-  const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH, &B::out_lora, &P::out);
+  const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH, w.attn_out_norm_H, &B::out_lora, &P::out);
 
   const at::Tensor mlp_normed_NH = normalize(middle_NH, w.mlp_norm_H, c);
   at::Tensor gate_up = project(mlp_normed_NH, w.gate_up_2FH, w.gate_up_bias_2F);
   add_lora(lora, &B::gate_up_lora, &P::gate_up, mlp_normed_NH, gate_up);
   const int64_t f = c.intermediate_size;
-  at::Tensor act = at::silu(gate_up.narrow(1, 0, f)) * gate_up.narrow(1, f, f);
+  const at::Tensor gate = gate_up.narrow(1, 0, f);
+  at::Tensor act = (shape.activation == GYRE_SILU ? at::silu(gate) : at::gelu(gate, "tanh")) * gate_up.narrow(1, f, f);
   if (parallel) act = parallel->intermediate(act);
-  return added(act, w.down_HF, w.down_bias_H, middle_NH, &B::down_lora, &P::down);
+  return added(act, w.down_HF, w.down_bias_H, middle_NH, w.mlp_out_norm_H, &B::down_lora, &P::down);
 }
 
-AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages) : num_pages_(num_pages) {
+AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages)
+    : num_pages_(num_pages), window_(config.shape.window) {
   // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
   keys_ = at::zeros({config.num_layers, (num_pages + 1) * kPageTokens, config.num_kv_heads, config.head_dim},
                     at::TensorOptions().dtype(placement.compute).device(placement.device));
@@ -201,7 +260,7 @@ void AtenPages::decode_in_fixed_shapes(bool on) {
     if (make == nullptr) return;
     recorders = [make, index = device.index()] { return std::unique_ptr<Recorder>(make(index)); };
   }
-  steps_ = std::make_unique<DecodeSteps>(device, num_pages_, std::move(recorders));
+  steps_ = std::make_unique<DecodeSteps>(device, num_pages_, window_, std::move(recorders));
 }
 
 void AtenAdapter::touch() {
@@ -313,7 +372,7 @@ void AtenNetwork::release() {
 const BlockTensors& AtenNetwork::block(size_t i) {
   if (adapter_) return base_->block(i);
   BlockTensors& block = blocks_[i];
-  if (!block.attn_norm_H.defined()) {
+  if (!block.qkv_RH.defined()) {
     for (const auto field : kNorms) block.*field = leaf(parameters_.blocks[i].*field, at::kFloat);
     for (const auto field : kProjections) block.*field = leaf(parameters_.blocks[i].*field, placement_.compute);
   }
@@ -346,7 +405,8 @@ void AtenNetwork::prepare() {
 namespace {
 
 // The rows of tokens as the first block takes them, from a base's embedding.
-at::Tensor embed(const at::Tensor& embed_VH, const at::Tensor& ids_N, std::span<const AdapterRows> adapters) {
+at::Tensor embed(const ModelConfig& config, const at::Tensor& embed_VH, const at::Tensor& ids_N,
+                 std::span<const AdapterRows> adapters) {
   at::Tensor x_NH = embed_VH.index_select(0, ids_N);
   for (const AdapterRows& rows : adapters) {
     auto& adapter = dynamic_cast<AtenAdapter&>(*rows.adapter);
@@ -355,7 +415,7 @@ at::Tensor embed(const at::Tensor& embed_VH, const at::Tensor& ids_N, std::span<
     const at::Tensor u_NR = lora.a_SI.index_select(1, ids_N.narrow(0, rows.first, rows.count)).t();
     x_NH.narrow(0, rows.first, rows.count).add_(at::mm(u_NR, lora.b_OR.t()), adapter.config().lora.scale);
   }
-  return x_NH;
+  return scaled_embedding(config, x_NH);
 }
 
 }  // namespace
@@ -370,13 +430,13 @@ at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, std::
   } else {
     from.enter(kRoot);
   }
-  at::Tensor x_NH = embed(from.root.embed_VH, ids_N, adapters);
+  at::Tensor x_NH = embed(config_, from.root.embed_VH, ids_N, adapters);
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     std::optional<LayerPages> pages;
     if (kv != nullptr) pages = kv->layer(static_cast<int64_t>(i));
     if (kv == nullptr) enter(static_cast<int64_t>(i));
-    x_NH =
-        block_forward(config_, copies ? from.blocks[i] : block(i), x_NH, pass, pages, nullptr, lora_rows(adapters, i));
+    x_NH = block_forward(config_, static_cast<int64_t>(i), copies ? from.blocks[i] : block(i), x_NH, pass, pages,
+                         nullptr, lora_rows(adapters, i));
     if (kv == nullptr) leave(static_cast<int64_t>(i));
   }
   return normalize(x_NH, from.root.final_norm_H, config_);
@@ -392,13 +452,13 @@ at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, Kv
         ids, pass, *shape, angles_, base_->weights_,
         [&](const at::Tensor& ids_R, const AtenPass& fixed) { return run(ids_R, fixed, {}, &pages); });
   }
-  return run(upload_ids(ids, placement_.device), {plan_paged(pass, placement_.device), angles_.of(pass)}, pass.adapters,
-             &pages);
+  return run(upload_ids(ids, placement_.device),
+             {plan_paged(pass, config_.shape.window, placement_.device), angles_.of(pass)}, pass.adapters, &pages);
 }
 
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
-  AtenPass shared{plan_rows(pass, placement_.device), angles_.of(pass)};
+  AtenPass shared{plan_rows(pass, config_.shape.window, placement_.device), angles_.of(pass)};
   pass.adapters = own_rows(pass.rows);
   if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, pass.adapters, nullptr);
   auto kept = std::make_unique<AtenActivations>();
@@ -408,13 +468,13 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
   kept->ids_N = upload_ids(ids, placement_.device);
   at::AutoGradMode grad(true);
   enter(kRoot);
-  at::Tensor x_NH = embed(parameters_.root.embed_VH, kept->ids_N, kept->pass.adapters);
+  at::Tensor x_NH = embed(config_, parameters_.root.embed_VH, kept->ids_N, kept->pass.adapters);
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     kept->inputs_NH.push_back(cut(x_NH));
     at::AutoGradMode record(!recompute);
     enter(static_cast<int64_t>(i));
-    x_NH = block_forward(config_, block(i), kept->inputs_NH.back(), kept->shared, std::nullopt, nullptr,
-                         lora_rows(kept->pass.adapters, i));
+    x_NH = block_forward(config_, static_cast<int64_t>(i), block(i), kept->inputs_NH.back(), kept->shared, std::nullopt,
+                         nullptr, lora_rows(kept->pass.adapters, i));
     leave(static_cast<int64_t>(i));
     if (!recompute) kept->outputs_NH.push_back(x_NH);
   }
@@ -441,8 +501,8 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
     at::Tensor output_NH;
     if (kept.recompute) {
       at::AutoGradMode grad(true);
-      output_NH = block_forward(config_, block(i), kept.inputs_NH[i], kept.shared, std::nullopt, nullptr,
-                                lora_rows(kept.pass.adapters, i));
+      output_NH = block_forward(config_, static_cast<int64_t>(i), block(i), kept.inputs_NH[i], kept.shared,
+                                std::nullopt, nullptr, lora_rows(kept.pass.adapters, i));
     } else {
       output_NH = kept.outputs_NH[i];
     }
@@ -456,6 +516,7 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
     leave(static_cast<int64_t>(i));
   }
   for (size_t g = 0; g < all.size(); ++g) {
+    d_NH[g] = scaled_embedding(config_, d_NH[g]);
     if (adapter_) {
       LoraTensors& into = all[g].gradients->root.embed_lora;
       if (into.a_SI.defined()) {
@@ -490,6 +551,7 @@ void AtenNetwork::logits(const at::Tensor& hidden_RH, std::span<const AdapterRow
     const at::Tensor u = at::mm(hidden_RH.narrow(0, rows.first, rows.count), lora.a_SI.t());
     logits_RV.narrow(0, rows.first, rows.count).add_(at::mm(u, lora.b_OR.t()), adapter.config().lora.scale);
   }
+  shape_logits(config_, logits_RV);
 }
 
 }  // namespace gyre

@@ -42,14 +42,19 @@ class AtenPages : public KvPages {
   LayerPages layer(int64_t layer) const { return {keys_.select(0, layer), values_.select(0, layer)}; }
 
  private:
-  int64_t num_pages_;
+  int64_t num_pages_, window_;
   at::Tensor keys_, values_;
   std::unique_ptr<DecodeSteps> steps_;
 };
 
-// The angles of a pass's rows, f32 [N, 1, head_dim / 2].
-struct RowAngles {
+// Cosines and sines of each pair of components.
+struct Angles {
   at::Tensor cosines, sines;
+};
+
+// The angles of a pass's rows, f32 [N, 1, pairs]: of most layers, and of those with a rotary embedding of their own.
+struct RowAngles {
+  Angles main, local;
 };
 
 // What all blocks of a pass share.
@@ -61,8 +66,7 @@ struct AtenPass {
 // The CPU kernels' angles on the device.
 class AngleTable {
  public:
-  AngleTable(const ModelConfig& config, const Placement& placement)
-      : device_(placement.device), rope_(inverse_frequencies(config)) {}
+  AngleTable(const ModelConfig& config, const Placement& placement) : device_(placement.device), ropes_(config) {}
   RowAngles of(const Pass& pass);
   // Of positions on the device, less than positions().
   RowAngles at(const at::Tensor& positions_N) const;
@@ -73,16 +77,20 @@ class AngleTable {
 
  private:
   at::Device device_;
-  RopeTable rope_;
+  Ropes ropes_;
   int64_t uploaded_ = 0;
-  at::Tensor cosines_, sines_;  // [positions, head_dim / 2]
+  RowAngles all_;  // [positions, pairs]
 };
 
 at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device);  // int64
 // Norms in f32 and projections in the compute type: copies, also where the type is the same.
 BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute);
-// RMSNorm over the last dimension of f32.
+// RMSNorm over the last dimension of f32; x itself where there is no weight.
 at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config);
+// What the first block takes in place of embeddings, and what becomes of its input's gradient.
+at::Tensor scaled_embedding(const ModelConfig& config, const at::Tensor& x_NH);
+// What becomes of a head's products.
+void shape_logits(const ModelConfig& config, at::Tensor& logits_RV);
 // What a block has of an adapter, for some rows of a pass.
 struct AtenLoraRows {
   const BlockTensors* tensors;  // in the compute type
@@ -91,7 +99,7 @@ struct AtenLoraRows {
   int64_t first, count;
 };
 // One block. Of a part, whose configuration and weights these are, `parallel` joins what the parts compute.
-at::Tensor block_forward(const ModelConfig& config, const BlockTensors& weights, const at::Tensor& x_NH,
+at::Tensor block_forward(const ModelConfig& config, int64_t layer, const BlockTensors& weights, const at::Tensor& x_NH,
                          const AtenPass& pass, const std::optional<LayerPages>& pages,
                          const TensorParallel* parallel = nullptr, std::span<const AtenLoraRows> lora = {});
 

@@ -43,18 +43,22 @@ at::Tensor AtenPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPag
   require_gathered(parameters_, !blocks_.empty());
   prepare();
   const auto& pages = dynamic_cast<AtenPages&>(kv);
-  const AtenPass shared{plan_paged(pass, placement_.device), angles_.of(pass)};
+  const AtenPass shared{plan_paged(pass, config_.shape.window, placement_.device), angles_.of(pass)};
   at::Tensor x_NH = parallel_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
     return root_.embed_VH.index_select(0, upload_ids(rows, placement_.device));
   });
+  x_NH = scaled_embedding(config_, x_NH);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    x_NH = block_forward(config_, blocks_[i], x_NH, shared, pages.layer(static_cast<int64_t>(i)), &parallel_);
+    x_NH = block_forward(config_, static_cast<int64_t>(i), blocks_[i], x_NH, shared,
+                         pages.layer(static_cast<int64_t>(i)), &parallel_);
   }
   return normalize(x_NH, root_.final_norm_H, config_);
 }
 
 void AtenPart::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows>, at::Tensor& logits_RV) {
-  const at::Tensor all = parallel_.logits(at::mm(hidden_RH, root_.head_VH.t()));
+  at::Tensor own_RV = at::mm(hidden_RH, root_.head_VH.t());
+  shape_logits(config_, own_RV);
+  const at::Tensor all = parallel_.logits(own_RV);
   if (all.defined()) logits_RV.copy_(all);
 }
 

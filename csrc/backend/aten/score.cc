@@ -68,7 +68,7 @@ at::Tensor column(std::span<const float> values, const Chunk& chunk) {
 // `lora`, of scale `scale`: the adapter's beside the head; undefined tensors for none.
 void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double scale, const at::Tensor& rows_RH,
                     const at::Tensor& z_RV, const Chunk& chunk, float inverse_temperature, const Scores& scores,
-                    const ScoreGradient& gradient) {
+                    const ScoreGradient& gradient, const gyre_shape& shape) {
   const int64_t vocab = head_VH.size(0);
   const at::Tensor d_logprob_R1 = column(gradient.d_logprob, chunk);
   at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
@@ -77,6 +77,8 @@ void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double s
       at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
   d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
   d_RV.mul_(inverse_temperature);
+  if (shape.logit_cap != 0) d_RV.mul_(1 - (z_RV / (inverse_temperature * shape.logit_cap)).square());
+  if (shape.logit_scale != 0) d_RV.mul_(shape.logit_scale);
   RootTensors& into = gradient.gradients->root;
   if (into.head_VH.defined()) into.head_VH.addmm_(d_RV.t(), rows_RH);
   at::Tensor d_hidden_NH = gradient.d_hidden_NH;
@@ -118,7 +120,7 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
     for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
       gradient.gradients->enter(kRoot);
       chunk_backward(parameters_.root.head_VH, lora, config_.lora.scale, rows_RH, z_RV, chunk, inverse_temperature,
-                     scores, gradient);
+                     scores, gradient, config_.shape);
     }
   });
 }

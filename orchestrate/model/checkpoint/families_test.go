@@ -61,24 +61,32 @@ func compareLogprobs(t *testing.T, m *torch.Model, c familyCase, tolerance float
 }
 
 func TestFamiliesComputeWhatTransformersDoes(t *testing.T) {
-	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
-		for _, c := range cases {
-			m, err := LoadModel(dir, torch.HeadLM, torch.Placement{Longest: c.Longest})
-			if err != nil {
-				t.Fatal(err)
-			}
-			compareLogprobs(t, m, c, 1e-5)
-			for name, got := range familyGradients(t, dir, m, c.IDs) {
-				want, ok := c.Gradients[name]
-				for i := range want {
-					if !ok || !(math.Abs(got[i]-want[i]) <= 1e-4*want[0]+1e-5) { // keys without rotations: a bias has no gradient
-						t.Errorf("gradient of %s: %v, transformers gives %v", name, got, want)
-					}
+	for _, device := range []string{"cpu", "aten"} {
+		eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
+			for _, c := range cases {
+				m, err := LoadModel(dir, torch.HeadLM, torch.Placement{Device: device, Longest: c.Longest})
+				if err != nil {
+					t.Fatal(err)
 				}
+				compareLogprobs(t, m, c, 1e-5)
+				compareGradients(t, dir, m, c)
+				m.Close()
 			}
-			m.Close()
+		})
+	}
+}
+
+func compareGradients(t *testing.T, dir string, m *torch.Model, c familyCase) {
+	t.Helper()
+	for name, got := range familyGradients(t, dir, m, c.IDs) {
+		want, ok := c.Gradients[name]
+		for i := range want {
+			// Of the bias of keys without rotations there is no gradient.
+			if !ok || !(math.Abs(got[i]-want[i]) <= 1e-4*want[0]+1e-5) {
+				t.Errorf("gradient of %s: %v, transformers gives %v", name, got, want)
+			}
 		}
-	})
+	}
 }
 
 // familyGradients are those of the negative sum of log-probs, by the names and in the shapes of files: saved as a model.

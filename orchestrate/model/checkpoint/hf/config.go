@@ -173,7 +173,7 @@ const valueTask = "ForTokenClassification"
 // refuseUnsupported names the keys whose value asks for something the decoder does not compute.
 func (f *configFile) refuseUnsupported(c *Config, p *problems) {
 	key, name := "hidden_act", f.HiddenAct
-	if name == "" {
+	if f.Activation != "" { // Gemma's, which has hidden_act besides and does not read it
 		key, name = "hidden_activation", f.Activation
 	}
 	switch name {

@@ -107,13 +107,14 @@ var table = map[torch.Family]family{
 		f.windows(c, p, func(int64) bool { return true })
 	}, fused: []fusedModule{{"self_attn.qkv_proj", []string{"self_attn.q_proj", "self_attn.k_proj",
 		"self_attn.v_proj"}}, gateUp}},
-	torch.Glm4: {class: "Glm4", keys: "attention_bias", partial: true, defaults: func(f *configFile) {
-		f.VocabSize, f.IntermediateSize, f.Layers, f.KVHeads, f.HeadDim = 151552, 13696, 40, new(int64(2)), 128
-		f.MaxPositions, f.RMSNormEps, f.PartialRotary, f.AttentionBias = 131072, 0.00000015625, 0.5, true
-		f.EOS, f.PAD = bpe.IDs{151329, 151336, 151338}, bpe.IDs{151329}
-	}, shape: func(f *configFile, c *Config, _ *problems) {
-		c.QKVBias, c.Shape.OutputNorms, c.Shape.RopeInterleaved = f.AttentionBias, true, true
-	}, fused: []fusedModule{gateUp}},
+	torch.Glm4: {class: "Glm4", keys: "attention_bias", partial: true, defaults: glmDefaults,
+		shape: func(f *configFile, c *Config, _ *problems) {
+			c.QKVBias, c.Shape.OutputNorms, c.Shape.RopeInterleaved = f.AttentionBias, true, true
+		}, fused: []fusedModule{gateUp}},
+	torch.Glm: {class: "Glm", keys: "attention_bias", partial: true, defaults: glmDefaults,
+		shape: func(f *configFile, c *Config, _ *problems) {
+			c.QKVBias, c.Shape.RopeInterleaved = f.AttentionBias, true
+		}, fused: []fusedModule{gateUp}},
 	torch.Gemma2: {class: "Gemma2", keys: gemmaKeys, defaults: func(f *configFile) {
 		gemmaDefaults(f)
 		f.VocabSize, f.MaxPositions = 256000, 8192
@@ -150,15 +151,21 @@ func olmoDefaults(f *configFile) {
 	f.EOS, f.PAD = bpe.IDs{50279}, bpe.IDs{1}
 }
 
+func glmDefaults(f *configFile) {
+	f.VocabSize, f.IntermediateSize, f.Layers, f.KVHeads, f.HeadDim = 151552, 13696, 40, new(int64(2)), 128
+	f.MaxPositions, f.RMSNormEps, f.PartialRotary, f.AttentionBias = 131072, 0.00000015625, 0.5, true
+	f.EOS, f.PAD = bpe.IDs{151329, 151336, 151338}, bpe.IDs{151329}
+}
+
 func gemmaDefaults(f *configFile) {
 	f.HiddenSize, f.IntermediateSize, f.Layers, f.Heads, f.KVHeads = 2304, 9216, 26, 8, new(int64(4))
 	f.HeadDim, f.QueryPreAttnScalar, f.TieEmbeddings, f.Activation = 256, 256, true, "gelu_pytorch_tanh"
-	f.HiddenAct = "" // it has another key for it
 	f.BOS, f.EOS, f.PAD = bpe.IDs{2}, bpe.IDs{1}, bpe.IDs{0}
 }
 
 func gemmaFresh(c Config) map[string]any {
-	return map[string]any{"query_pre_attn_scalar": c.HeadDim, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": nil}
+	return map[string]any{"query_pre_attn_scalar": c.HeadDim, "hidden_activation": "gelu_pytorch_tanh",
+		"hidden_act": "gelu_pytorch_tanh"}
 }
 
 func smolLM3(f *configFile, c *Config, p *problems) {

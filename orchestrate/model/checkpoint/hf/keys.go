@@ -29,7 +29,7 @@ const idleKeys = " initializer_range use_cache attention_dropout hidden_dropout 
 	"encoder_no_repeat_ngram_size no_repeat_ngram_size remove_invalid_values is_decoder is_encoder_decoder " +
 	"pruned_heads tf_legacy_loss use_bfloat16 model_max_length attn_implementation " +
 	"bos_token eos_token pad_token unk_token unk_token_id image_token_id transformers.js_config max_seq_len " +
-	"no_rope_layer_interval max_window_layers "
+	"no_rope_layer_interval max_window_layers is_llama_config interpolate_factor full_attn_mod "
 
 // checkKeys refuses keys of which nothing is known, unless they are empty or switch something off: what they ask for
 // would not be computed.

@@ -127,10 +127,11 @@ func fuse(name string, parts []weights.Source) weights.Source {
 	return s
 }
 
-// FusedModule names the matrix of a file that a module's rows lie in; "" where it has one of its own.
-func (c Config) FusedModule(module string) string {
+// FusedModule names the matrix of a file that the rows of a target of adapters ("q_proj") lie in; "" where it has one
+// of its own.
+func (c Config) FusedModule(target string) string {
 	for _, f := range families[c.Family].fused {
-		if slices.ContainsFunc(f.parts, func(part string) bool { return strings.HasSuffix(module, part) }) {
+		if slices.ContainsFunc(f.parts, func(part string) bool { return strings.HasSuffix(part, "."+target) }) {
 			return f.name
 		}
 	}

@@ -43,7 +43,9 @@ func (c *Config) readRope(f configFile, longest int64, p *problems) {
 	r = cmp.Or(r, &rope{})
 	sliding := r.SlidingAttention
 	if r.FullAttention != nil {
-		r = r.FullAttention
+		nested := *r.FullAttention
+		nested.Truncate = r.Truncate // transformers looks for it here
+		r = &nested
 	}
 	of := families[c.Family]
 	partial := cmp.Or(r.PartialRotary, f.PartialRotary, 1)
