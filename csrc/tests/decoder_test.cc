@@ -240,7 +240,7 @@ TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
 TEST_P(DecoderTest, TouchedWeightsAreUsed) {
   const at::Tensor before = hidden_states();
   const uint64_t version = decoder.version();
-  decoder.parameters().blocks[0].down_HF.mul_(1.5);
+  decoder.parameters().blocks[0].gate_up_2FH.mul_(1.5);
   decoder.touch();
   EXPECT_GT(decoder.version(), version);
   const at::Tensor after = hidden_states();
