@@ -34,7 +34,7 @@ func (c shardCase) narrow() bool { return c.shard.BFloat16 }
 // exact: the bits of log-probs do not depend on who computes them.
 func (c shardCase) exact() bool { return c.config.Device == "" }
 
-// shardConfigs are three families with tied, untied and value heads, whose parameters are cut inside and between.
+// shardConfigs are families with tied, untied and value heads, whose parameters are cut inside and between.
 func shardConfigs() map[string]ModelConfig {
 	llama := ModelConfig{Family: Llama, VocabSize: 307, HiddenSize: 96, IntermediateSize: 200, NumLayers: 3,
 		NumHeads: 6, NumKVHeads: 2,
@@ -45,7 +45,14 @@ func shardConfigs() map[string]ModelConfig {
 	qwen3.Family, qwen3.QKNorm, qwen3.VocabSize = Qwen3, true, 67
 	critic := qwen2
 	critic.Head, critic.NumLayers = HeadValue, 2
-	return map[string]ModelConfig{"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "critic": critic}
+	olmo3, gemma2 := qwen3, llama
+	olmo3.Shape = Shape{NoInputNorms: true, OutputNorms: true, WideQKNorm: true, Window: 9}
+	olmo3.Shape.Layers[0] = WindowLayer
+	gemma2.Shape = Shape{OutputNorms: true, UnitNorms: true, ScoreCap: 2, LogitCap: 3, Activation: GELUTanh, Window: 5,
+		EmbeddingScale: 4}
+	gemma2.Shape.Layers[1] = WindowLayer
+	return map[string]ModelConfig{"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "critic": critic, "olmo3": olmo3,
+		"gemma2": gemma2}
 }
 
 func shardCases() []shardCase {
@@ -55,6 +62,8 @@ func shardCases() []shardCase {
 		{"full, three sequences", models["llama"], ShardConfig{Prefetch: 2}, 3, 0},
 		{"full, untied, one layer", models["qwen2"], ShardConfig{}, 7, 0},
 		{"full, query and key norms", models["qwen3"], ShardConfig{Prefetch: 1}, 5, 0},
+		{"full, norms over all heads", models["olmo3"], ShardConfig{Prefetch: 1}, 7, 20},
+		{"full, soft-capping", models["gemma2"], ShardConfig{Prefetch: 1, Deterministic: true, Lanes: 12}, 5, 0},
 		{"full, critic", models["critic"], ShardConfig{Prefetch: 1}, 7, 0},
 		{"optimizer", models["llama"], ShardConfig{Shard: ShardOptimizer}, 7, 0},
 		{"optimizer, critic", models["critic"], ShardConfig{Shard: ShardOptimizer}, 3, 0},
