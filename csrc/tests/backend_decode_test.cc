@@ -199,7 +199,7 @@ class CountingRecorder : public Recorder {
 TEST(DecodeSteps, AreRecordedWhenTheirShapeComesAgain) {
   const ModelConfig config = llama_config();
   Counts counts;
-  DecodeSteps steps(at::kCPU, 9, [&] { return std::make_unique<CountingRecorder>(counts); });
+  DecodeSteps steps(at::kCPU, 9, 0, [&] { return std::make_unique<CountingRecorder>(counts); });
   AngleTable angles(config, {at::kCPU, at::kFloat});
   int runs = 0;
   uint64_t weights = 1;
@@ -254,7 +254,7 @@ TEST(DecodeSteps, AFailedRecordingSaysWhatToDo) {
     std::function<void()> record(const std::function<void()>&) override { throw std::runtime_error("no capture"); }
   };
   const ModelConfig config = llama_config();
-  DecodeSteps steps(at::kCPU, 1, [] { return std::make_unique<Failing>(); });
+  DecodeSteps steps(at::kCPU, 1, 0, [] { return std::make_unique<Failing>(); });
   AngleTable angles(config, {at::kCPU, at::kFloat});
   const std::vector<int32_t> ids{5}, pages{0};
   const Pass pass = inference_pass(1, std::vector<RowSpan>{{0, 1, 3, pages}});

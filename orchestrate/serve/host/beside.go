@@ -14,8 +14,8 @@ const firstBeside = 1 << 40
 // ([Host.Finished]), and in the end closes the host with [Host.End]. Requests may call the model by any name.
 func Beside(driver *generation.Driver, tokenizer *chat.Tokenizer, m Model) *Host {
 	h := &Host{options: Options{Name: m.Name, MaxLength: int64(m.MaxLength), MaxSequences: firstBeside}, model: m,
-		tokenizer: tokenizer, stop: tokenizer.StopIDs(), names: []string{m.Name}, events: make(chan func()),
-		drain: make(chan struct{}), ended: make(chan struct{}), driver: driver, live: map[uint64]*Stream{}}
+		tokenizer: tokenizer, longest: longest(tokenizer), stop: tokenizer.StopIDs(), names: []string{m.Name},
+		events: make(chan func()), drain: make(chan struct{}), ended: make(chan struct{}), driver: driver, live: map[uint64]*Stream{}}
 	h.nextID.Store(firstBeside)
 	h.stats.Store(&torch.EngineStats{})
 	return h

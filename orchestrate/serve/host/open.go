@@ -147,11 +147,17 @@ func (h *Host) openTokenizer(dir string, m *experiment.Model) (err error) {
 		return fmt.Errorf("the tokenizer of %s has %d tokens but the vocabulary of the model in %s is %d: they do not "+
 			"belong together", dir, n, m.Dir, m.Shape.VocabSize)
 	}
-	for _, token := range h.tokenizer.Vocabulary() {
-		h.longest = max(h.longest, len(token))
-	}
+	h.longest = longest(h.tokenizer)
 	h.stop, err = m.StopIDs(h.tokenizer)
 	return err
+}
+
+// longest is the number of bytes of the longest token.
+func longest(t *chat.Tokenizer) (bytes int) {
+	for _, token := range t.Vocabulary() {
+		bytes = max(bytes, len(token))
+	}
+	return bytes
 }
 
 // load reads the weights of the model and of the adapters, and makes the engine.
