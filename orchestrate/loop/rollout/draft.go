@@ -3,10 +3,10 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 	"math"
 
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/versions"
 	"gyre/torch"
 )
 
@@ -21,7 +21,7 @@ type drawn struct {
 func (r *runner) draw(out torch.Output, version int) {
 	known := len(r.draft.IDs)
 	if known == 0 {
-		r.draft.Prompt = checksum(r.transcript.prompt())
+		r.draft.Prompt = versions.Checksum(r.transcript.prompt())
 	}
 	if out.Logprobs != nil { // a server's may not be known
 		r.draft.Logprobs = append(r.draft.Logprobs, out.Logprobs[known:]...)
@@ -32,14 +32,6 @@ func (r *runner) draw(out torch.Output, version int) {
 	}
 }
 
-func checksum(ids []int32) uint32 {
-	bytes := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		bytes = append(bytes, byte(id), byte(id>>8), byte(id>>16), byte(id>>24))
-	}
-	return crc32.ChecksumIEEE(bytes)
-}
-
 // relive starts an episode and gives it the replies that it has had. An environment that says something else this time
 // fails.
 func (r *runner) relive(ctx context.Context, replies []drawn) error {
@@ -47,7 +39,7 @@ func (r *runner) relive(ctx context.Context, replies []drawn) error {
 		return err
 	}
 	for i, reply := range replies {
-		if r.over || checksum(r.transcript.prompt()) != reply.Prompt {
+		if r.over || versions.Checksum(r.transcript.prompt()) != reply.Prompt {
 			r.differs(i + 1)
 			return nil
 		}
@@ -55,7 +47,7 @@ func (r *runner) relive(ctx context.Context, replies []drawn) error {
 			return err
 		}
 	}
-	if len(r.draft.IDs) > 0 && (r.over || checksum(r.transcript.prompt()) != r.draft.Prompt) {
+	if len(r.draft.IDs) > 0 && (r.over || versions.Checksum(r.transcript.prompt()) != r.draft.Prompt) {
 		r.differs(len(replies) + 1)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"gyre/orchestrate/loop/versions"
 )
 
 // failure is why an episode failed.
@@ -32,7 +33,7 @@ func (w *Window) UnderWay() (all []UnderWay) {
 	for _, r := range w.rounds {
 		for _, one := range r.runners[:r.started] {
 			u := UnderWay{Step: r.plan.Step, Episode: one.index, Attempt: one.attempt, Replies: one.replies,
-				Versions: pairs(one.versions)}
+				Versions: versions.Pairs(one.versions)}
 			if one.ended && one.failed() {
 				u.Failure = &failure{one.stop, one.game.failure.Error()}
 			}
@@ -70,7 +71,7 @@ func (w *Window) Restore(all []UnderWay) error {
 			one.recall(*u.Failure)
 			continue
 		}
-		one.replies, one.versions = u.Replies, runsOf(u.Versions)
+		one.replies, one.versions = u.Replies, versions.Runs(u.Versions)
 		if u.Draft != nil {
 			one.draft = *u.Draft
 		}

@@ -9,6 +9,7 @@ import (
 
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/loop/versions"
 	"gyre/torch"
 )
 
@@ -40,7 +41,7 @@ type WindowOptions struct {
 	First     int                 // the next step
 	Last      int                 // of the run
 	Finish    bool                // replies are completed before the weights change
-	Repeat    *Schedule           // what weights draw what; nil: it comes as it comes
+	Repeat    *versions.Schedule  // what weights draw what; nil: it comes as it comes
 }
 
 // Beside is what happened beside a step's update.
@@ -108,7 +109,7 @@ func (w *Window) Next(ctx context.Context, step int) ([]*episode.Episode, Stats,
 	w.rounds, w.left = w.rounds[1:], time.Now()
 	episodes, stats, err := r.close(ctx)
 	if err == nil && w.Repeat != nil {
-		err = w.Repeat.check(step, episodes)
+		err = w.Repeat.Check(step, episodes)
 	}
 	if err != nil {
 		return fail(err)
@@ -191,7 +192,8 @@ func (w *Window) begin(step int) error {
 		one.round = r
 		if w.Repeat != nil {
 			var known bool
-			if one.entry, known = w.Repeat.entry(step, one.index); !known {
+			one.entry.given = true
+			if one.entry.runs, known = w.Repeat.Runs(step, one.index); !known {
 				one.recall(failure{Stop: episode.Error, Problem: "it failed in the run that is repeated"})
 			}
 		}
@@ -223,7 +225,7 @@ func (w *Window) admit(step int) error {
 			if repeat {
 				ahead = w.Staleness
 			}
-			if next > min(step+ahead, w.Last) || repeat && w.Repeat.begins(next) > w.floor.version {
+			if next > min(step+ahead, w.Last) || repeat && w.Repeat.Begins(next) > w.floor.version {
 				return nil
 			}
 			if err := w.begin(next); err != nil {

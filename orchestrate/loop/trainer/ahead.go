@@ -15,6 +15,7 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/versions"
 )
 
 // underWayFile is the file of a checkpoint with the episodes that had begun.
@@ -27,7 +28,7 @@ type ahead struct {
 	file   *os.File // the schedule
 	begun  time.Time
 	offset float64 // what the run had taken before
-	line   rollout.Closed
+	line   versions.Closed
 }
 
 // openAhead opens the window, where the configuration asks for one or a schedule is followed, with what a checkpoint
@@ -39,8 +40,8 @@ func (t *Trainer) openAhead(ctx context.Context, from string) error {
 	}
 	a := &ahead{clock: t.clock, begun: time.Now()}
 	var err error
-	if path := t.File(rollout.ScheduleFile); path != "" {
-		if a.file, a.offset, err = rollout.OpenSchedule(path, t.State.Step); err != nil {
+	if path := t.File(versions.File); path != "" {
+		if a.file, a.offset, err = versions.Open(path, t.State.Step); err != nil {
 			return err
 		}
 	}
@@ -74,8 +75,8 @@ func (t *Trainer) openAhead(ctx context.Context, from string) error {
 }
 
 // openSchedule reads the schedule of a run for some steps.
-func openSchedule(run string, first, last int) (*rollout.Schedule, error) {
-	s, err := rollout.ReadSchedule(filepath.Join(run, rollout.ScheduleFile))
+func openSchedule(run string, first, last int) (*versions.Schedule, error) {
+	s, err := versions.Read(filepath.Join(run, versions.File))
 	if err == nil {
 		err = s.Covers(first, last)
 	}
@@ -98,7 +99,7 @@ func (a *ahead) batch(play func() ([]*episode.Episode, rollout.Stats, error)) ([
 	if err != nil {
 		return nil, stats, err
 	}
-	a.line = rollout.Closed{Begun: begun, Closed: a.now()}
+	a.line = versions.Closed{Begun: begun, Closed: a.now()}
 	a.line.Sampling.Before, a.line.Waiting.Before = stats.Generation.Seconds(), stats.EnvWait.Seconds()
 	if a.window != nil {
 		a.clock.Add("wait_trainer", time.Duration((a.line.Closed-begun)*float64(time.Second)))
@@ -120,7 +121,7 @@ func (a *ahead) changed(s *Step) error {
 	if a.file == nil {
 		return nil
 	}
-	a.line.Step, a.line.Changed, a.line.Episodes = s.Number, a.now(), rollout.Enter(s.Episodes)
+	a.line.Step, a.line.Changed, a.line.Episodes = s.Number, a.now(), versions.Enter(s.Episodes)
 	line, err := json.Marshal(a.line)
 	if err == nil {
 		_, err = a.file.Write(append(line, '\n'))

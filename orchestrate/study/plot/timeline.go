@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"gyre/internal/figure"
-	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/versions"
 	"gyre/orchestrate/run/rundir"
 )
 
 // Timeline shows who was at work while a run went on, from its schedule; no panels where it has none.
 func Timeline(r *rundir.Run) (figure.Figure, error) {
 	f := figure.Figure{Name: "timeline.png", Title: r.Name, Columns: 1, Height: 1.75}
-	schedule, err := rollout.ReadSchedule(r.File(rollout.ScheduleFile))
+	schedule, err := versions.Read(r.File(versions.File))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(schedule.Steps) == 0 {
 		return f, nil
 	}

@@ -1,4 +1,6 @@
-package rollout
+// Package versions records which weights drew which tokens of a run, and when: RUN/schedule.jsonl, a line for each
+// training step, from which the run can be repeated to the same bits.
+package versions
 
 import (
 	"bufio"
@@ -6,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -14,8 +17,8 @@ import (
 	"gyre/orchestrate/loop/episode"
 )
 
-// ScheduleFile is the name of a run's schedule in its folder.
-const ScheduleFile = "schedule.jsonl"
+// File is the name of a run's schedule in its folder.
+const File = "schedule.jsonl"
 
 // Closed is a line of a schedule: a training step with its batch and the times of the run at which things happened, in
 // seconds.
@@ -46,13 +49,13 @@ type Entered struct {
 func Enter(batch []*episode.Episode) []Entered {
 	out := make([]Entered, len(batch))
 	for i, e := range batch {
-		out[i] = Entered{Episode: e.Index, Versions: pairs(e.Versions), Checksum: checksum(e.IDs)}
+		out[i] = Entered{Episode: e.Index, Versions: Pairs(e.Versions), Checksum: Checksum(e.IDs)}
 	}
 	return out
 }
 
-// pairs are runs as files have them.
-func pairs(runs []episode.Run) [][2]int {
+// Pairs are runs as files have them.
+func Pairs(runs []episode.Run) [][2]int {
 	out := make([][2]int, len(runs))
 	for i, run := range runs {
 		out[i] = [2]int{run.Token, run.Version}
@@ -60,8 +63,8 @@ func pairs(runs []episode.Run) [][2]int {
 	return out
 }
 
-// runsOf are the runs of pairs.
-func runsOf(pairs [][2]int) (runs []episode.Run) {
+// Runs are the runs of pairs.
+func Runs(pairs [][2]int) (runs []episode.Run) {
 	for _, pair := range pairs {
 		runs = append(runs, episode.Run{Token: pair[0], Version: pair[1]})
 	}
@@ -74,8 +77,8 @@ type Schedule struct {
 	Steps []Closed // one after the other
 }
 
-// ReadSchedule reads a run's schedule. A last line that was cut short is left out.
-func ReadSchedule(path string) (*Schedule, error) {
+// Read reads a run's schedule. A last line that was cut short is left out.
+func Read(path string) (*Schedule, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -102,11 +105,11 @@ func ReadSchedule(path string) (*Schedule, error) {
 	}
 }
 
-// OpenSchedule prepares a run's own schedule for the steps after those that are done: lines of later ones, which are
+// Open prepares a run's own schedule for the steps after those that are done: lines of later ones, which are
 // done again, are removed. Close it.
-func OpenSchedule(path string, done int) (file *os.File, last float64, err error) {
+func Open(path string, done int) (file *os.File, last float64, err error) {
 	var kept bytes.Buffer
-	before, err := ReadSchedule(path)
+	before, err := Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		before = &Schedule{}
@@ -152,20 +155,18 @@ func (s *Schedule) Covers(first, last int) error {
 	return nil
 }
 
-// entry is what a schedule says of an episode; known is whether it is part of its batch.
-func (s *Schedule) entry(step, index int) (found entry, known bool) {
+// Runs are those of the tokens of an episode; known is whether it is part of its batch.
+func (s *Schedule) Runs(step, index int) (runs []episode.Run, known bool) {
 	for _, e := range s.at(step).Episodes {
-		if e.Episode != index {
-			continue
+		if e.Episode == index {
+			return Runs(e.Versions), true
 		}
-		found = entry{given: true, runs: runsOf(e.Versions)}
-		return found, true
 	}
-	return entry{given: true}, false
+	return nil, false
 }
 
-// begins is the first version that draws tokens of a step's batch.
-func (s *Schedule) begins(step int) int {
+// Begins is the first version that draws tokens of a step's batch.
+func (s *Schedule) Begins(step int) int {
 	first := step - 1
 	for _, e := range s.at(step).Episodes {
 		if len(e.Versions) > 0 {
@@ -175,17 +176,26 @@ func (s *Schedule) begins(step int) int {
 	return first
 }
 
-// check compares a batch that was played by the schedule with that of the run.
-func (s *Schedule) check(step int, batch []*episode.Episode) error {
+// Check compares a batch that was played by the schedule with that of the run.
+func (s *Schedule) Check(step int, batch []*episode.Episode) error {
 	then := s.at(step).Episodes
 	if len(then) != len(batch) {
 		return fmt.Errorf("%s: step %d had %d episodes, now %d", s.Path, step, len(then), len(batch))
 	}
 	for i, e := range batch {
-		if then[i].Checksum != checksum(e.IDs) || then[i].Episode != e.Index {
+		if then[i].Checksum != Checksum(e.IDs) || then[i].Episode != e.Index {
 			return fmt.Errorf("%s: step %d: episode %d has other tokens than in that run: its environment, the model or the "+
 				"configuration is another", s.Path, step, e.Index)
 		}
 	}
 	return nil
+}
+
+// Checksum is that of tokens.
+func Checksum(ids []int32) uint32 {
+	bytes := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		bytes = append(bytes, byte(id), byte(id>>8), byte(id>>16), byte(id>>24))
+	}
+	return crc32.ChecksumIEEE(bytes)
 }
