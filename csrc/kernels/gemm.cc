@@ -83,6 +83,15 @@ void multiply_block(int64_t rows, int64_t vectors, Strided a, const float* panel
   multiply_panel<Engine>(rows, vectors, a, 0, panel, steps, next, start, start_row, c, ldc);
 }
 
+// The engine for narrow panels: the matrix unit takes none of them.
+#if defined(__AMX_BF16__)
+template <class Engine>
+using NarrowOf = std::conditional_t<std::is_same_v<Engine, Blocked>, Paired, Engine>;
+#else
+template <class Engine>
+using NarrowOf = Engine;
+#endif
+
 // Where the chains of a product begin: at the bias (null: zero), or at what is in y.
 struct Start {
   const float* bias;
@@ -111,11 +120,17 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
     [[maybe_unused]] const ScopeOf<Engine> scope{};
     for (int64_t k = 0; k < depth; k += inner) {
       const int64_t steps = std::min(inner, depth - k);
-      const float *block_a = a + first * lda + k * numbers, *block = panel_rows(w, p, k, steps);
+      const bool narrow = w.tail < kPanel && p == panels - 1;
+      const float *block_a = a + first * lda + k * numbers,
+                  *block = narrow ? w.data + p * depth * kPanel + k * w.tail : panel_rows(w, p, k, steps);
       const bool goes_on = k > 0 || begin.at_y;
       multiply_columns(
           n, width, goes_on ? block_y : block_bias, goes_on ? ldy : 0, block_y, ldy,
           [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* to, ptrdiff_t ld_to) {
+            if (narrow) {
+              return multiply_narrow<NarrowOf<Engine>>(n, vectors, {block_a, lda, 1}, block, w.tail, steps, start,
+                                                       start_row, to, ld_to);
+            }
             multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, steps, start, start_row, to, ld_to);
           });
     }
@@ -129,15 +144,16 @@ float element(const float* column, int64_t i, Precision precision) {
   return from_bf16(static_cast<uint16_t>(i % 2 ? word >> 16 : word));
 }
 
-// Some rows and columns of a panel, one number or pair at a time.
-void pack_rest(const float* from, int64_t in, int64_t rows, int64_t columns, Precision precision, float* to) {
+// Some rows and columns of a panel, one number or pair at a time. A row of the panel has ld words.
+void pack_rest(const float* from, int64_t in, int64_t rows, int64_t columns, Precision precision, float* to,
+               int64_t ld) {
   for (int64_t r = 0; r < rows; ++r) {
     if (precision == Precision::kFloat32) {
-      for (int64_t c = 0; c < columns; ++c) to[c * kPanel + r] = from[r * in + c];
+      for (int64_t c = 0; c < columns; ++c) to[c * ld + r] = from[r * in + c];
     } else {
       float words[kLanes];
       join_pairs(from + r * in, columns, words);
-      for (int64_t c = 0; c < ceil_div(columns, 2); ++c) to[c * kPanel + r] = words[c];
+      for (int64_t c = 0; c < ceil_div(columns, 2); ++c) to[c * ld + r] = words[c];
     }
   }
 }
@@ -174,13 +190,20 @@ void unpack_tile(const float* rows, int64_t in, int64_t numbers, float* to) {
 
 }  // namespace
 
-void pack_panels(const float* weight, int64_t out, int64_t in, Precision precision, float* panels) {
+void pack_panels(const float* weight, int64_t out, int64_t in, Precision precision, int64_t tail, float* panels) {
   const bool pairs = precision == Precision::kBfloat16;
   const int64_t depth = Panels{panels, in, precision}.depth();
   const int64_t grain = std::max<int64_t>(1, 20000 / (in * kPanel));
   parallel_for(ceil_div(out, kPanel), grain, [&](int64_t p) {
     float* panel = panels + p * depth * kPanel;
     const int64_t width = std::min(kPanel, out - p * kPanel);
+    if (width < kPanel && width == tail) {
+      for (int64_t k = 0; k < in; k += kLanes) {
+        pack_rest(weight + p * kPanel * in + k, in, width, std::min<int64_t>(kLanes, in - k), precision,
+                  panel + (pairs ? k / 2 : k) * tail, tail);
+      }
+      return;
+    }
     if (width < kPanel) std::fill(panel, panel + depth * kPanel, 0.0f);
     for (int64_t j = 0; j < width; j += kLanes) {
       int64_t k = 0;
@@ -213,7 +236,8 @@ void pack_panels(const float* weight, int64_t out, int64_t in, Precision precisi
             }
           }
         } else {
-          pack_rest(from, in, std::min<int64_t>(kLanes, width - j), std::min<int64_t>(kLanes, in - k), precision, to);
+          pack_rest(from, in, std::min<int64_t>(kLanes, width - j), std::min<int64_t>(kLanes, in - k), precision, to,
+                    kPanel);
         }
       }
     }

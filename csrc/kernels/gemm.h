@@ -22,6 +22,8 @@ struct Panels {
   // precision. Codes lie in panels [ceil(out/panel)][round_up(in, 2)][panel], scales one for each column of a panel.
   const int8_t* codes = nullptr;
   const float* scales = nullptr;
+  // Words in a row of the last panel: fewer where the matrix is narrow, that is without padding.
+  int64_t tail = kPanel;
 
   int64_t depth() const { return precision == Precision::kBfloat16 ? ceil_div(in, 2) : in; }
   // From this column on, a multiple of kPanel.
@@ -31,8 +33,9 @@ struct Panels {
   }
 };
 
-// weight: [out, in] row-major.
-GYRE_KERNEL(void, pack_panels, const float* weight, int64_t out, int64_t in, Precision precision, float* panels);
+// weight: [out, in] row-major. tail as in Panels.
+GYRE_KERNEL(void, pack_panels, const float* weight, int64_t out, int64_t in, Precision precision, int64_t tail,
+            float* panels);
 // Symmetric int8 per row of weight [out, in]: scale = the largest magnitude / 127, codes are rounded to nearest even.
 // Zeros after the last row and column.
 GYRE_KERNEL(void, quantize_panels, const float* weight, int64_t out, int64_t in, int8_t* codes, float* scales);
@@ -55,13 +58,15 @@ GYRE_KERNEL(void, gather_columns, const Panels& panels, const int32_t* columns, 
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // weight: [out, in] row-major.
-  void pack(const float* weight, int64_t out, int64_t in, Precision precision) {
+  // weight: [out, in] row-major. A narrow matrix has no padding, and can only be multiplied.
+  void pack(const float* weight, int64_t out, int64_t in, Precision precision, bool narrow = false) {
     panels_ = {nullptr, in, precision};
     out_ = out;
-    memory_.reserve(ceil_div(out, kPanel) * kPanel * panels_.depth());
+    if (narrow && out % kPanel != 0) panels_.tail = out % kPanel;
+    const int64_t columns = round_up(out, kPanel) - kPanel + panels_.tail;
+    memory_.reserve(columns * panels_.depth() + kPanel);  // the last vector may end behind the last row
     panels_.data = memory_.data();
-    pack_panels(weight, out, in, precision, memory_.data());
+    pack_panels(weight, out, in, precision, panels_.tail, memory_.data());
   }
   // The same as codes of int8, which take a quarter of the memory in f32, half in bf16.
   void quantize(const float* weight, int64_t out, int64_t in, Precision precision) {

@@ -70,6 +70,11 @@ template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
+// multiply_tile for Floats, Widened or Paired and rows of b that are ldb words apart.
+template <class Engine>
+void multiply_narrow(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t steps,
+                     const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
+
 // Calls multiply(vectors, start, start_row, c, ldc) for `width` columns. Where these are no whole number of vectors,
 // the product goes through a buffer, so that c is never touched past its row.
 template <class Multiply>

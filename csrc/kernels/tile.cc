@@ -167,9 +167,10 @@ void fetch_rows(const float* start, ptrdiff_t start_row, int64_t rows, int64_t v
 
 }  // namespace
 
-void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
-                   const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
-  const Tiles& variants = kTiles<Floats>[a.column == 1][0];
+template <class Engine>
+void multiply_narrow(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
+                     const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  const Tiles& variants = kTiles<Engine>[a.column == 1][0];
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = even_part(vectors - v, kTileVectors);
     const ptrdiff_t j = v * kLanes;
@@ -180,6 +181,11 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
                             c + r * ldc + j, ldc, nullptr, 0});
     }
   }
+}
+
+void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
+                   const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  multiply_narrow<Floats>(rows, vectors, a, b, ldb, k, start, start_row, c, ldc);
 }
 
 template <class Engine>
@@ -205,6 +211,15 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   }
 }
 
+template void multiply_narrow<Floats>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                      ptrdiff_t, float*, ptrdiff_t);
+#if defined(__AVX512BF16__)
+template void multiply_narrow<Paired>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                      ptrdiff_t, float*, ptrdiff_t);
+#else
+template void multiply_narrow<Widened>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                       ptrdiff_t, float*, ptrdiff_t);
+#endif
 template void multiply_panel<Floats>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
                                      const float*, ptrdiff_t, float*, ptrdiff_t);
 #if !defined(__AMX_BF16__)

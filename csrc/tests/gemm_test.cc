@@ -71,6 +71,19 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
   }
 }
 
+// A matrix without padding gives the same product, and rows that do not depend on their company either.
+TEST_P(GemmTest, NarrowMatrices) {
+  const auto [out, in, precision] = GetParam();
+  const at::Tensor weight = random_tensor({out, in}, 1), x = random_tensor({40, in}, 2);
+  PackedMatrix narrow;
+  narrow.pack(weight.data_ptr<float>(), out, in, precision, /*narrow=*/true);
+  const at::Tensor y = multiply(narrow, x);
+  EXPECT_LT(testing::relative_error(y.to(at::kDouble), multiply(pack(weight, precision), x).to(at::kDouble)), 1e-6);
+  for (int64_t r = 0; r < 40; ++r) {
+    ASSERT_TRUE(same_bits(multiply(narrow, x.narrow(0, r, 1)), y.narrow(0, r, 1))) << r;
+  }
+}
+
 TEST(Gemm, ColumnsEqualThoseOfTheWholeProduct) {
   const int64_t out = 3 * kPanel + 5, in = 70, rows = 11;
   const at::Tensor x = random_tensor({rows, in}, 7), bias = random_tensor({out}, 8);

@@ -13,7 +13,9 @@ PackedLora::PackedLora(const LoraTensors& from, const std::vector<LoraPart>& mod
     : rank(config.lora.rank), scale(static_cast<float>(config.lora.scale)) {
   if (modules.empty()) return;
   const Precision p = config.precision();
-  if (with_a) a.pack(from.a_SI.const_data_ptr<float>(), from.a_SI.size(0), from.a_SI.size(1), p);
+  if (with_a) {
+    a.pack(from.a_SI.const_data_ptr<float>(), from.a_SI.size(0), from.a_SI.size(1), p, /*narrow=*/true);
+  }
   const float* b = from.b_OR.const_data_ptr<float>();
   for (const LoraPart& module : modules) {
     parts.emplace_back(Part{module.first, {}}).b.pack(b, module.count, rank, p);
