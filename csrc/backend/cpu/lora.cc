@@ -128,6 +128,11 @@ void CpuAdapter::prepare() {
   }
 }
 
+void CpuAdapter::release(size_t i) {
+  if (blocks_[i]) --packed_;
+  blocks_[i].reset();
+}
+
 const PackedLoraRoot& CpuAdapter::root() {
   if (!root_) {
     const RootTensors& from = parameters_.root;

@@ -82,6 +82,8 @@ class CpuAdapter : public Adapter {
   // Throws std::invalid_argument for parameters that are not here and not prepared either.
   void require_here() const { require_gathered(parameters_, packed_ == blocks_.size() && root_); }
   const PackedLoraBlock& block(size_t i);
+  // Training needs a block's copies only while it is there.
+  void release(size_t i);
   const PackedLoraRoot& root();
 
  private:

@@ -176,7 +176,6 @@ void CpuNetwork::touch() {
 
 void CpuNetwork::forget_training() {
   activations_.reset();
-  logits_ = Buffer();
 }
 
 void CpuNetwork::release() { base_->release(); }
@@ -277,6 +276,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
                       .lora = lora};
     block.forward(packed_.block(i), pass, kv.layer(layer), kept, work, x_NH);
     if (training) leave(static_cast<int64_t>(i));
+    if (keep && adapter_) adapter_->release(i);
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(norm_scale(config_, weights.root.final_norm_H)),
@@ -356,6 +356,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
       all[g].gradients->leave(i);
     }
     leave(i);
+    if (adapter_) adapter_->release(at);
   }
   for (size_t g = 0; g < all.size(); ++g) {
     scale_embedding(config_, d_NH[g]);

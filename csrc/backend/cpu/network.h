@@ -166,7 +166,6 @@ class CpuNetwork : public Network {
   const std::unique_ptr<CpuAdapter> adapter_;
   // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
   std::shared_ptr<Buffer> activations_;
-  Buffer logits_;  // of the targets that were last trained on, for as long
 };
 
 // A part of the decoder, for sampling together with its peers. Every output is the same chain of additions as in one

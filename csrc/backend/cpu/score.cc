@@ -224,14 +224,15 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
 void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
                                 const Objective& objective) {
   const int64_t vocab = config_.vocab_size;
+  Buffer logits;  // not kept: what comes next needs the memory for blocks
   enter(kRoot);
   for_chunks(targets.size(), kept_chunk(vocab), [&](size_t begin, size_t count) {
     const std::span<const Target> here = targets.subspan(begin, count);
     const at::Tensor rows_RH = gather(hidden_NH, here);
     ChunkScores chunk(here, inverse, /*want_entropy=*/true);
     const int64_t block = rows_RH.size(0) * kSoftmaxBlock;
-    logits_.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
-    float* kept = logits_.data();
+    logits.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
+    float* kept = logits.data();
     for_vocab_blocks(vocab, [&](int64_t first, int64_t columns) {
       logits_block(rows_RH, first, columns, kept);
       chunk.add(kept, first, columns);
@@ -241,7 +242,7 @@ void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Tar
     chunk.append_to(scores);
     for (const ScoreGradient& gradient : objective(begin, scores)) {
       gradient.gradients->enter(kRoot);
-      chunk_backward(rows_RH, here, inverse, scores, logits_.data(), gradient);
+      chunk_backward(rows_RH, here, inverse, scores, logits.data(), gradient);
     }
   });
 }
