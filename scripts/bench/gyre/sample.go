@@ -44,9 +44,10 @@ func (p *sampler) close() {
 }
 
 // submit asks for new tokens after a prompt, at temperature 1 and without an end.
-func (p *sampler) submit(prompt []int32, tokens int, seed uint64, temperature float64) (uint64, error) {
+func (p *sampler) submit(prompt []int32, tokens int, seed uint64, temperature float64,
+	policy *torch.Model) (uint64, error) {
 	p.next++
-	return p.next, p.driver.Submit(generation.Request{Request: torch.Request{ID: p.next, Prompt: prompt,
+	return p.next, p.driver.Submit(generation.Request{Request: torch.Request{ID: p.next, Prompt: prompt, Policy: policy,
 		Sampling: torch.Sampling{
 			Temperature: temperature, TopP: 1, MaxTokens: tokens, Seed: seed + p.next, IgnoreEOS: true,
 		}}})
@@ -97,7 +98,7 @@ func (s *server) greedy(t work.Task) (worker.Figures, error) {
 	if err != nil {
 		return worker.Figures{}, err
 	}
-	id, err := p.submit(t.Prompts[0], t.New, 0, 0)
+	id, err := p.submit(t.Prompts[0], t.New, 0, 0, nil)
 	if err != nil {
 		return worker.Figures{}, err
 	}
@@ -112,9 +113,9 @@ func (s *server) generate(t work.Task) (worker.Figures, error) {
 		return worker.Figures{}, err
 	}
 	begin := time.Now()
-	for _, prompt := range t.Prompts {
+	for n, prompt := range t.Prompts {
 		for range t.Copies {
-			if _, err := p.submit(prompt, t.New, t.Seed, 1); err != nil {
+			if _, err := p.submit(prompt, t.New, t.Seed, 1, s.policy(t, n)); err != nil {
 				return worker.Figures{}, err
 			}
 		}
@@ -156,7 +157,7 @@ func (s *server) rollout(t work.Task) (worker.Figures, error) {
 		asked := make([]uint64, len(histories))
 		for e := range histories {
 			histories[e] = append(histories[e], t.Observations[e][turn]...)
-			if asked[e], err = p.submit(histories[e], t.New, t.Seed, 1); err != nil {
+			if asked[e], err = p.submit(histories[e], t.New, t.Seed, 1, nil); err != nil {
 				return figures, err
 			}
 		}
@@ -181,7 +182,7 @@ func (s *server) forget(p *sampler) error {
 	if err := s.loaded.Touch(); err != nil {
 		return err
 	}
-	if _, err := p.submit([]int32{1, 2, 3}, 1, 0, 1); err != nil {
+	if _, err := p.submit([]int32{1, 2, 3}, 1, 0, 1, nil); err != nil {
 		return err
 	}
 	_, err := p.run(1)

@@ -33,6 +33,7 @@ type server struct {
 	sampler *sampler
 	half    float64 // the rate of products in bf16 over that in f32, once it is known
 
+	adapted   adapted // of tasks with adapters: loaded is the first of them
 	optimizer *torch.Optimizer
 	gradients *torch.Gradients
 }
@@ -80,6 +81,11 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.train(t)
 	case work.OpEnvironment:
 		return s.environment(t)
+	}
+	if t.Adapters > 0 {
+		if err := s.openAdapters(t); err != nil {
+			return worker.Figures{}, err
+		}
 	}
 	if s.loaded == nil {
 		model, err := checkpoint.LoadModel(s.Model, torch.HeadLM, s.On)
@@ -139,5 +145,8 @@ func (s *server) close() {
 	}
 	if s.loaded != nil {
 		s.loaded.Close()
+	}
+	if s.adapted.base != nil {
+		s.adapted.base.Close()
 	}
 }

@@ -41,12 +41,32 @@ class Worker:
         self.autocast = options.dtype == "autocast"
         self.model.generation_config.eos_token_id = None  # never ends early, and costs no logits processor
         self.model.generation_config.pad_token_id = 0
-        self.optimizer = None
+        self.optimizer = self.adapted = None
         self.versions = {name: version(name) for name in ("transformers", "torch")}
         self.notes = [f"attention {self.model.config._attn_implementation}"]
 
     def _arithmetic(self):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
+
+    def _adapt(self, task):
+        """Puts PEFT's adapters beside all linear layers: as many as the task asks for, at random, B too. A model keeps those of one task."""
+        want = (task["rank"], task["adapters"])
+        if self.adapted == want:
+            return
+        import peft
+
+        self.versions["peft"] = version("peft")
+        if self.adapted:
+            self.model = self.model.unload()
+        config = peft.LoraConfig(r=want[0], lora_alpha=want[0], target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])
+        self.model = peft.get_peft_model(self.model, config, adapter_name="0")
+        for i in range(1, want[1]):
+            self.model.add_adapter(str(i), config)
+        for name, p in self.model.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(p.data, std=0.01)
+        self.model.set_adapter("0")
+        self.adapted, self.optimizer = want, None
 
     def _sample(self, rows, new, **sampling):
         """Continues rows of any lengths, padded on the left; gives the new tokens, when it began and when the first were there."""
@@ -67,7 +87,12 @@ class Worker:
     def generate(self, task):
         torch.manual_seed(task["seed"])
         rows = [prompt for prompt in task["prompts"] for _ in range(task["copies"])]
-        _, begin, first = self._sample(rows, task["new"], do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+        own = {}
+        if task.get("adapters"):
+            self._adapt(task)
+            self.model.eval()
+            own = {"adapter_names": [str(n % task["adapters"]) for n in range(len(task["prompts"])) for _ in range(task["copies"])]}
+        _, begin, first = self._sample(rows, task["new"], do_sample=True, temperature=1.0, top_k=0, top_p=1.0, **own)
         seconds = clock() - begin
         return {"seconds": seconds, "tokens": len(rows) * task["new"], "first_seconds": first - begin,
                 "later_tokens": len(rows) * (task["new"] - 1)}
@@ -97,9 +122,11 @@ class Worker:
 
     def update(self, task):
         """One step of a clipped policy loss over all sequences in one batch; logits are made only where they are trained on."""
+        if task.get("adapters"):
+            self._adapt(task)
         if self.optimizer is None:
             self.model.train()
-            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-7, fused=True)
+            self.optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], lr=1e-7, fused=True)
         ids = torch.tensor(task["sequences"], device=self.device)
         trained = ids[:, max(task.get("context", 0), 1):]
         count = trained.shape[1]

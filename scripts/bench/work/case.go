@@ -32,6 +32,10 @@ type Task struct {
 	Observations [][][]int32 `json:"observations,omitempty"`
 	Sequences    [][]int32   `json:"sequences,omitempty"`
 	Context      int         `json:"context,omitempty"` // leading tokens of every sequence that are not trained on
+	// of adapters beside all linear layers of a frozen model: prompt n is continued by adapter n % Adapters, and the
+	// first of them is trained; 0 = none
+	Rank     int `json:"rank,omitempty"`
+	Adapters int `json:"adapters,omitempty"`
 	// prompts of every GRPO step of the session, the warm-up's first
 	Texts   [][]string `json:"texts,omitempty"`
 	Shard   string     `json:"shard,omitempty"`   // fsdp.shard of a training over ranks
@@ -80,6 +84,7 @@ type Case struct {
 	Turns                      int // rollouts: Batch episodes of so many turns
 	Rows, Length, Context      int // log-probs and updates: sequences, their tokens, those of them that all share
 
+	Rank, Adapters     int    // as in a Task
 	Shard, Tag, Counts string // as in a Task
 }
 
@@ -100,13 +105,14 @@ const (
 	Update       Session = "update"
 	Group        Session = "group"
 	Analysis     Session = "analysis"
+	LoRA         Session = "lora"
 	GRPO         Session = "grpo"
 	Ranks        Session = "ranks"
 	Environments Session = "environments"
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, GRPO, Ranks, Environments}
+var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks, Environments}
 
 // HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
 func (s Session) HoldsModel() bool { return s != GRPO && s != Ranks && s != Environments }
@@ -150,6 +156,10 @@ func Cases() []Case {
 			Length: 192, Context: 128, Peers: map[string]Floor{"transformers": {Speed: 1.8, Memory: 0.6}}},
 		{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true,
 			Rows: 4, Length: 256, Peers: map[string]Floor{"transformers": {}}},
+		{Name: "lora/update", Title: "4 × 256, rank 32", Op: OpUpdate, Session: LoRA, Rows: 4, Length: 256, Rank: 32,
+			Adapters: 1, Peers: map[string]Floor{"transformers": {Speed: 1}}},
+		{Name: "lora/generate", Title: "batch 16, 16 adapters of rank 8", Op: OpGenerate, Session: LoRA, Batch: 16,
+			Copies: 1, Prompt: 128, New: 64, Rank: 8, Adapters: 16, Peers: map[string]Floor{"transformers": {Speed: 1}}},
 		{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
 			Copies: 8, Prompt: 128, New: 64, Peers: map[string]Floor{"trl": {Speed: 2.5, HalfSpeed: 3}}},
 	}
@@ -184,12 +194,12 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	return c.Session != Ranks && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
+	return c.Session != Ranks && c.Session != LoRA && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
 		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
 // InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
 // others in a larger size.
 func (c Case) InCheck() bool {
-	return c.Session != Ranks && c.Session != Environments && c.Op != OpGRPO && c.Name != "generate/64"
+	return c.Session != Ranks && c.Session != Environments && c.Session != LoRA && c.Op != OpGRPO && c.Name != "generate/64"
 }

@@ -51,7 +51,7 @@ func letters(s string) bool {
 // Task is the case's work in a repeat; repeat 0 is a shorter one of the same shape that warms up.
 func (m *Material) Task(c Case, repeat int) (Task, error) {
 	t := Task{Op: c.Op, Seed: uint64(1000 + repeat), Copies: c.Copies, New: c.New, Context: c.Context, Shard: c.Shard,
-		Tag: c.Tag, Counts: c.Counts}
+		Tag: c.Tag, Counts: c.Counts, Rank: c.Rank, Adapters: c.Adapters}
 	r := rand.New(rand.NewPCG(t.Seed, uint64(len(c.Name))))
 	switch c.Op {
 	case OpGenerate:

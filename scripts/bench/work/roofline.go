@@ -95,9 +95,12 @@ func (d decoder) decode(histories []int, tokens, shared int) (seconds float64) {
 
 // Bound is the least time of a case's task: every distinct token of a prefix is computed once, every weight is read
 // once per pass, and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much
-// room is left. It is 0 for work that is not the model's. half: weights, keys and values are numbers of 16 bits.
+// room is left. It is 0 for work that is not the model's alone. half: weights, keys and values are numbers of 16 bits.
 func Bound(c Case, t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
 	d := newDecoder(model, m, half)
+	if c.Adapters > 0 {
+		return Bounds{}
+	}
 	switch t.Op {
 	case OpGenerate:
 		return d.generation(len(t.Prompts), t.Copies, c.Prompt, t.New)
