@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // TestMain lets the test binary stand in for the gyre command: tests that kill, interrupt or look at exit codes start
@@ -93,11 +95,13 @@ func mustIn(t *testing.T, dir string, args ...string) string {
 	return stdout
 }
 
-// runHere is runIn in the process's own working directory.
+// runHere is runIn in the process's own working directory. A command that does not end by itself is stopped.
 func runHere(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), newApp(commands(), &out, &errs), append([]string{"gyre"}, args...))
+	code = run(ctx, newApp(commands(), &out, &errs), append([]string{"gyre"}, args...))
 	return code, out.String(), errs.String()
 }
 

@@ -83,6 +83,8 @@ var notRun = map[string]string{
 	"srun ":                   "needs a launcher",
 	"python":                  "is another program's",
 	"gyre ui":                 "serves until it is stopped; the tests of its package open it",
+	"gyre serve":              "serves until it is stopped; the tests of orchestrate/serve talk to it",
+	"gyre chat":               "reads from the terminal; its own test talks to it",
 	"gyre config translate":   "needs another program's files; the tests of translate run it",
 	"bash ":                   "the tests of scripts run it",
 	"gyre search ":            "the tests of searches run it",
