@@ -18,7 +18,8 @@ except ImportError:
 
 draw = random.Random(json.loads(os.environ["GYRE_TASK"])["seed"])
 a, b = draw.randint(11, 99), draw.randint(11, 99)
-messages = [{"role": "user", "content": f"What is {a} * {b}? Use the calculator first: write calc({a} * {b})."}]
+example = [("user", "What is 13 * 45?"), ("assistant", "calc(13 * 45)"), ("user", "585"), ("assistant", "585")]
+messages = [{"role": role, "content": text} for role, text in [*example, ("user", f"What is {a} * {b}?")]]
 called, said = 0.0, ""
 for turn in range(2):
     said = ask(messages)
@@ -27,6 +28,6 @@ for turn in range(2):
         break
     called = 1.0
     result = int(call[1]) * int(call[2])
-    messages += [{"role": "assistant", "content": said}, {"role": "user", "content": f"{result}. Say the result."}]
+    messages += [{"role": "assistant", "content": said}, {"role": "user", "content": str(result)}]
 right = float(called and turn > 0 and str(a * b) in said)
 print(json.dumps({"reward": 0.2 * called + 0.8 * right, "components": {"called": called, "right": right}}))

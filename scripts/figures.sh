@@ -6,6 +6,7 @@
 #   scripts/figures.sh components    components-demo.png: configs/components_demo.toml (kernels: GYRE_ISA=avx2)
 #   scripts/figures.sh ui            ui-runs.png, ui-episodes.png: pages of gyre ui about two short runs (five minutes)
 #   scripts/figures.sh smollm2       smollm2-training.png: configs/sokoban_smollm2.toml (about 25 minutes)
+#   scripts/figures.sh gateway       gateway-training.png: configs/gateway_calculator.toml (minutes)
 #   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -77,6 +78,13 @@ smollm2() {
   cp runs/sokoban-smollm2/plots/training.png $images/smollm2-training.png
 }
 
+gateway() {
+  bash scripts/get-smollm2.sh
+  made runs/gateway-calculator train configs/gateway_calculator.toml
+  gyre plot runs/gateway-calculator
+  cp runs/gateway-calculator/plots/training.png $images/gateway-training.png
+}
+
 bfloat16() {
   made runs/demo-sft/best/actor demo
   gyre sweep configs/studies/bfloat16.toml model.path=runs/demo-sft/best/actor
@@ -88,10 +96,10 @@ bfloat16() {
   cp studies/bfloat16-smollm2/figures/learning_curves.png $images/bfloat16-smollm2.png
 }
 
-[ $# -gt 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
 for name in "$@"; do
   case $name in
-    demo | quickstart | components | ui | smollm2 | bfloat16) $name ;;
-    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, bfloat16" >&2; exit 2 ;;
+    demo | quickstart | components | ui | smollm2 | gateway | bfloat16) $name ;;
+    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, gateway, bfloat16" >&2; exit 2 ;;
   esac
 done
