@@ -1,12 +1,7 @@
-// Package docs holds the pages that the program reads itself.
+// Package docs holds the page that the program reads itself.
 package docs
 
 import _ "embed"
-
-// FromRAGEN is from-ragen.md: package translate reads what settings of RAGEN and verl become.
-//
-//go:embed from-ragen.md
-var FromRAGEN string
 
 // Commands is commands.md: what the help of a verb says besides its flags.
 //

@@ -11,16 +11,17 @@ import os, pathlib, re, shutil, subprocess, sys, venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
+KEYS = ROOT / "orchestrate" / "compat" / "translate" / "keys.md"  # a reference that the program reads
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
 # Pages in the order of a reader's first days. A page that is not listed comes last.
 ORDER = ["index", "quickstart", "demo", "signal", "stuck", "training", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
-         "gradient-analysis", "reward-components", "studies", "from-ragen", "commands", "runs", "ui", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
+         "gradient-analysis", "reward-components", "studies", "from-ragen", "keys", "commands", "runs", "ui", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
          "benchmarks", "architecture", "architecture-backend", "LOG"]
 
 
 def pages():
     """(path, text) of every page, the README first."""
-    return [(path, path.read_text()) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+    return [(path, path.read_text()) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), KEYS]]
 
 
 def anchors(text):
@@ -68,8 +69,8 @@ def stage(folder):
             if re.match(r"[a-z]+:|#", target):
                 return match[0]
             resolved = os.path.relpath((path.parent / file).resolve(), ROOT)
-            if resolved == "README.md":
-                return match[0].replace(file, "index.md")
+            if resolved in ("README.md", str(KEYS.relative_to(ROOT))):
+                return match[0].replace(file, "index.md" if file.endswith("README.md") else KEYS.name)
             if resolved.startswith("docs" + os.sep):
                 return match[0].replace(file, resolved[len("docs/"):])
             return f"`{resolved}`" if (match[1] or "").strip("`") in (resolved, file) else f"{match[1]} (`{resolved}`)"

@@ -9,7 +9,7 @@ usage() {
 usage: train.sh ENV [key=value ...] [-- key=value ...]
 
   ENV        two_armed_bandit, sokoban, frozenlake or bandit
-  key=value  the first RAGEN's keys: model.*, training.*, optimization.*, rl_or_sft, sft.*, system.*, trainer.* (docs/from-ragen.md)
+  key=value  the first RAGEN's keys: model.*, training.*, optimization.*, rl_or_sft, sft.*, system.*, trainer.* (gyre config translate --keys)
 
 system.n_gpus (1) GPUs compute, a rank of the run on each: system.cuda_visible_devices names them. Where nvidia-smi lists none the CPU does.
 

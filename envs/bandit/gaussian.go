@@ -11,7 +11,7 @@ import (
 // row are the settings of a machine with any number of arms and pulls.
 type row struct {
 	Arms    int     `option:"n_arms" range:"[2,100]" doc:"number of arms"`
-	Pulls   int     `option:"pulls" range:"[1,10000]" doc:"pulls per episode"`
+	Pulls   int     `option:"pulls" range:"[1,10000]" doc:"pulls per episode; max_actions must allow them"`
 	MeanStd float64 `option:"mean_std" range:"(0,)" doc:"standard deviation of the arms' means, which are dealt about 0"`
 	Noise   float64 `option:"std" range:"[0,)" doc:"standard deviation of a payment about its arm's mean"`
 }

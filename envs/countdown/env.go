@@ -20,7 +20,7 @@ type options struct {
 	MaxNumber   int     `option:"max_number" range:"[1,1000000]" doc:"largest number of a generated problem; they start at 1"`
 	Target      [2]int  `option:"target" doc:"smallest and largest target of a generated problem"`
 	Operations  string  `option:"operations" doc:"operations that generated targets are made with, out of +-*/"`
-	Problems    string  `option:"problems,train_path" doc:"play the problems of this file, chosen by the seed"`
+	Problems    string  `option:"problems,train_path" doc:"play the problems of this file, chosen by the seed: rows of {\"target\": 24, \"nums\": [4, 6]}, or reasoning-gym's countdown"`
 	UseAll      bool    `option:"use_all" doc:"every number must be used; false: each at most once"`
 	Score       float64 `option:"score" doc:"reward of a correct answer"`
 	FormatScore float64 `option:"format_score" doc:"reward of a wrong answer that uses the right numbers"`

@@ -18,7 +18,7 @@ type options struct {
 	Instruction string `option:"instruction" doc:"added to problems that are not prompts yet: boxed, hash, or a text"`
 	Shuffle     bool   `option:"shuffle" doc:"another order in every epoch; false = the file's order"`
 	ShuffleSeed int    `option:"shuffle_seed" doc:"of the orders"`
-	FirstSeed   int    `option:"first_seed" doc:"environment seed of the first row: run.env_seed"`
+	FirstSeed   int    `option:"first_seed" doc:"environment seed of the first row: run.env_seed in training, validation.seed in a validation file"`
 	Rows        int    `option:"rows" range:"[0,)" doc:"use the first rows only; 0 = all"`
 	Attempts    int    `option:"attempts" range:"[1,)" doc:"replies per episode: after a wrong one the policy is asked again"`
 	Feedback    string `option:"feedback" doc:"what a wrong reply is answered with"`

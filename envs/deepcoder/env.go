@@ -18,7 +18,7 @@ import (
 type options struct {
 	Problems string `option:"problems" doc:"file of problems with their tests, chosen by the seed; none: a few elementary ones"`
 	MaxTests int    `option:"max_tests" range:"[0,)" doc:"tests run per answer, the first ones; 0: all"`
-	Attempts int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode"`
+	Attempts int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode; max_actions must allow them"`
 	sandbox.Config
 }
 

@@ -26,7 +26,7 @@ type options struct {
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
-	Map         []string `option:"map" doc:"play this map: rows of S, F, H and G; or 4x4 or 8x8, Gymnasium's"`
+	Map         []string `option:"map" doc:"play this map: rows of S, F, H and G as in Gymnasium; or its maps, 4x4 or 8x8"`
 }
 
 func init() {

@@ -18,7 +18,7 @@ import (
 
 // options are the settings of the environment.
 type options struct {
-	Corpus    string  `option:"corpus" doc:"file of documents; none: what the questions bring with them"`
+	Corpus    string  `option:"corpus" doc:"file of documents: title, and text, contents, passage or sentences; none: what the questions bring with them"`
 	Problems  string  `option:"problems,train_path" doc:"file of questions and answers, chosen by the seed; none: our own"`
 	Instances int     `option:"max_instances" range:"[0,)" doc:"use the first questions only; 0 = all"`
 	Results   int     `option:"results,max_search_results" range:"[1,)" doc:"documents that a search shows"`

@@ -31,8 +31,8 @@ type options struct {
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
-	Level       []string `option:"level" doc:"play this one level: its rows, in XSB characters"`
-	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines)"`
+	Level       []string `option:"level" doc:"play this level: rows of # wall, @ player, + player on target, $ box, * box on target, . target, space floor"`
+	Levels      string   `option:"levels" doc:"play the levels of this file, chosen by the seed: Boxoban's text, or JSON Lines of {\"rows\": [\"####\", …]}"`
 }
 
 func init() {

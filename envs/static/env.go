@@ -14,7 +14,7 @@ import (
 type options struct {
 	Form     string `option:"dataset_name" oneof:"metamathqa,gsm8k,mmlu" doc:"form of the rows and of grading"`
 	Problems string `option:"problems" doc:"file of rows, drawn by the seed; none: a few of our own"`
-	Attempts int    `option:"attempts" range:"[1,)" doc:"answers after which the episode ends unsolved"`
+	Attempts int    `option:"attempts" range:"[1,)" doc:"answers after which the episode ends unsolved; max_actions and max_turns bound them too"`
 }
 
 func init() {

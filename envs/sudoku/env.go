@@ -19,7 +19,7 @@ type options struct {
 	Difficulty string  `option:"difficulty" oneof:"easy,medium,hard" doc:"share of empty cells: 40, 50 or 60 %"`
 	Blanks     int     `option:"blanks" range:"[0,)" doc:"number of empty cells; 0: as difficulty says"`
 	Unique     bool    `option:"unique" doc:"generated puzzles have a single solution"`
-	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this file, chosen by the seed"`
+	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this file, chosen by the seed: rows of {\"puzzle\": [[0, 3, …], …]}, or reasoning-gym's mini_sudoku"`
 	MaxSteps   int     `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
 	Format     string  `option:"observation,render_format" oneof:"simple,detailed,with_feedback" doc:"how the grid is shown"`
 	Conflicts  bool    `option:"show_conflicts" doc:"feedback names what a move clashes with"`

@@ -90,6 +90,7 @@ func configCommand() *cli.Command {
 				text("m", "`MODULE` of python -m: verl.trainer.main_ppo"),
 				text("train-sh", "words of the first RAGEN's train.sh for `ENV`"),
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the TOML to `FILE`"},
+				toggle("keys", "print what keys with these words become"),
 			},
 			Action: translateConfig,
 		}},
@@ -97,6 +98,14 @@ func configCommand() *cli.Command {
 }
 
 func translateConfig(c *cli.Context) error {
+	if c.Bool("keys") {
+		lines := translate.Keys(c.Args().Slice())
+		if lines == "" {
+			return Usagef("no key contains %s", strings.Join(c.Args().Slice(), " or "))
+		}
+		_, err := io.WriteString(c.App.Writer, lines)
+		return err
+	}
 	var words []string
 	for _, flag := range []string{"config-name", "yaml", "config", "train-sh"} {
 		if value := c.String(flag); value != "" {

@@ -31,7 +31,7 @@ type source struct {
 }
 
 // tables in the order of a document.
-var tables = []string{"run", "model", "envs", "validation", "validation.envs", "rewards", "rollout", "filter",
+var tables = []string{"run", "model", "lora", "envs", "validation", "validation.envs", "rewards", "rollout", "filter",
 	"algorithm", "actor", "critic", "analysis", "components", "collapse", "early_stop", "checkpoint", "engine", "sft"}
 
 func (d *document) find(key string) int {

@@ -1,13 +1,30 @@
 package translate
 
 import (
+	_ "embed"
 	"slices"
 	"strings"
-
-	"gyre/docs"
 )
 
-// row is a line of a list of docs/from-ragen.md: what becomes of another program's keys.
+//go:embed keys.md
+var keysPage string
+
+// Keys are the lines of the list of keys that contain one of words; all of it without words.
+func Keys(words []string) string {
+	if len(words) == 0 {
+		return keysPage
+	}
+	var b strings.Builder
+	for line := range strings.Lines(keysPage) {
+		if strings.HasPrefix(line, "- `") &&
+			slices.ContainsFunc(words, func(word string) bool { return strings.Contains(line, word) }) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// row is a line of a list of keys.md: what becomes of another program's keys.
 type row struct {
 	keys []string // "a.*" stands for all below a
 	ours []string // nil = nothing
@@ -16,7 +33,7 @@ type row struct {
 
 // table reads the rows of a chapter of the page.
 func table(chapter string) (rows []row) {
-	_, text, _ := strings.Cut(docs.FromRAGEN, "\n# "+chapter+"\n")
+	_, text, _ := strings.Cut(keysPage, "\n# "+chapter+"\n")
 	text, _, _ = strings.Cut(text, "\n# ")
 	for line := range strings.Lines(text) {
 		if theirs, rest, found := strings.Cut(line, " → "); found {
@@ -31,7 +48,7 @@ func table(chapter string) (rows []row) {
 // translated.
 func tasks() map[string]row {
 	list := map[string]row{}
-	page, _, _ := strings.Cut(docs.FromRAGEN, "\n# Keys ")
+	page, _, _ := strings.Cut(keysPage, "\n# Keys ")
 	for line := range strings.Lines(page) {
 		if text, ok := strings.CutPrefix(line, "- `"); ok {
 			name, text, _ := strings.Cut(text, "`: ")
@@ -83,7 +100,11 @@ var conversions = map[string]conversion{
 		}
 		return modelDir(t, key, value)
 	},
-	"actor_rollout_ref.rollout.top_k": nonNegative,
+	"lora.alpha":                             withRank,
+	"lora.target_modules":                    withRank,
+	"actor_rollout_ref.model.lora_alpha":     withRank,
+	"actor_rollout_ref.model.target_modules": withRank,
+	"actor_rollout_ref.rollout.top_k":        nonNegative,
 	"data.max_prompt_length": func(t *translation, key string, _ any) any {
 		return t.integer(key, 512) + t.integer("data.max_response_length", 512)
 	},
@@ -148,6 +169,14 @@ func renamed(names map[any]any) conversion {
 
 func hasOptimizer(t *translation, key string, _ any) any {
 	return slices.Contains(t.list(key), any("optimizer"))
+}
+
+// withRank leaves out settings of adapters where all weights are trained.
+func withRank(t *translation, key string, value any) any {
+	if t.integer("lora.rank", 0)+t.integer("actor_rollout_ref.model.lora_rank", 0) == 0 {
+		return nil
+	}
+	return renamed(map[any]any{"all-linear": "all"})(t, key, value)
 }
 
 func modelDir(t *translation, _ string, value any) any { return t.modelDir(show(value)) }

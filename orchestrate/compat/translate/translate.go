@@ -4,7 +4,7 @@
 //	words.go       from words and files to settings by their keys
 //	translate.go   from settings to a document
 //	document.go    the TOML document, with where each of its lines comes from
-//	table.go       what every key becomes, or why nothing does: the lists of docs/from-ragen.md
+//	table.go       what every key becomes, or why nothing does: the lists of keys.md
 //	ragen.go, verl.go, trainsh.go   settings that act together, and rules where none is given
 package translate
 

@@ -95,6 +95,10 @@ func TestDefaultsAreShared(t *testing.T) {
 
 func TestSettingsThatActTogether(t *testing.T) {
 	for words, check := range map[string]func(c *config.Config) bool{
+		"lora.rank=8 lora.alpha=24 lora.target_modules=all-linear": func(c *config.Config) bool {
+			return c.LoRA.Rank == 8 && c.LoRA.Alpha == 24 && slices.Equal(c.LoRA.Targets, []string{"all"})
+		},
+		"lora.rank=0 lora.alpha=24": func(c *config.Config) bool { return c.LoRA.Rank == 0 && c.LoRA.Alpha == 32 },
 		"actor_rollout_ref.actor.use_kl_loss=True": func(c *config.Config) bool {
 			return c.Algorithm.KLCoef == 0.001 && c.Algorithm.KLEstimator == "k1" && c.Algorithm.KLIn == "loss"
 		},
