@@ -38,6 +38,9 @@ func gradientsOf(m *Model, own bool) (*Gradients, error) {
 	return g, nil
 }
 
+// Len is the number of parameters that it has a place for.
+func (g *Gradients) Len() int { return g.parameters }
+
 // Zero sets every entry to 0.
 func (g *Gradients) Zero() error {
 	return g.with(func(h *C.gyre_gradients) code { return C.gyre_gradients_zero(h) })

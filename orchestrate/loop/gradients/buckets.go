@@ -155,6 +155,9 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 		if err := report.compare(); err != nil {
 			return nil, err
 		}
+		if err := report.pulls(); err != nil {
+			return nil, err
+		}
 	}
 	report.tabulate()
 	return report, nil
@@ -198,6 +201,7 @@ type Options struct {
 	MiniBatch   int
 	Aggregation string
 	Width       int
+	Pulls       bool // what groups do to the task's gradient outlives the measurement
 }
 
 // describe says by which procedure the numbers were made.

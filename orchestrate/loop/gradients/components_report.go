@@ -42,6 +42,19 @@ type Similarity struct {
 	BySize  map[string]any     `metric:"cosine_by_size/{pair}" unit:"−1 to 1" doc:"mean of the parameters' cosines weighted by their size: another number than the cosine"`
 }
 
+// Apart are the pairs of components whose gradients work against each other more than by chance.
+func (r *ComponentReport) Apart() (out [][2]string) {
+	for i := range r.Components {
+		for j := i + 1; j < r.Components; j++ {
+			cosine, ok := r.gram.cosine(i, j, everything)
+			if band, banded := r.bands[[2]int{i, j}]; ok && banded && cosine < min(band.Low, 0) {
+				out = append(out, [2]string{r.Names[i], r.Names[j]})
+			}
+		}
+	}
+	return out
+}
+
 // check compares the components' sum with the total. The squares come from inner products in float64 of float32 sums:
 // a sum that holds exactly shows as 1e-7 or so.
 func (r *ComponentReport) check(a Advantages) {

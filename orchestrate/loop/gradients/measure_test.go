@@ -359,7 +359,7 @@ func (f *fixture) paperByHand(t *testing.T, report *Report) {
 
 func TestPaperNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
-	o := Options{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0}
+	o := Options{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0, false}
 	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, true), o)
 	if err != nil {
 		t.Fatal(err)
@@ -399,7 +399,7 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 	stop := errors.New("enough")
 	cancel(stop)
 	for _, profile := range []Options{o,
-		{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0}} {
+		{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0, false}} {
 		if _, err := MeasureBuckets(ctx, f.Subject, Quantile(f.groups, 2, false), profile); !errors.Is(err, stop) {
 			t.Errorf("cancelled: %v", err)
 		}

@@ -44,6 +44,8 @@ type Term struct {
 	vector     vector
 	layers     []float64 // the part of the norm that falls on each of the report's layers
 	groupNorms []float64
+	groups     []vector  // of the task
+	products   []float64 // their inner products with the sum
 }
 
 // Report holds the buckets, and the whole batch under the name "all".
@@ -57,6 +59,8 @@ type Report struct {
 	Buckets map[string]*Result `metric:"{bucket}"`
 	Groups  metrics.Table      `metric:"group_table" doc:"bucket, group_id, reward_std, episodes, and ‖g_i‖ of every term"`
 	Layers  metrics.Table      `metric:"block_table" doc:"bucket, layer, and the part of every term's norm that falls on it: squares add up to ‖G‖²"`
+	Apart   [][2]string        // buckets whose task gradients work against each other beyond noise
+	Task    []Pull             // of every group, in the order of All().Groups; nil unless Options.Pulls asks for it
 	Cosines metrics.Table      `metric:"cosine_table" doc:"between buckets: cosine as measured, too close to 0 because noise lengthens both gradients, and cosine_unbiased"`
 }
 
@@ -107,6 +111,9 @@ func (r *Result) add(s *sum, columns []string, report *Report) (err error) {
 			continue
 		}
 		t.vector = s.vectors[c]
+		if name == torch.Task {
+			t.groups = s.column(c)
+		}
 		if err := t.separate(s.column(c), report.Options.Confidence); err != nil {
 			return err
 		}
@@ -133,7 +140,8 @@ func (t *Term) separate(groups []vector, confidence float64) error {
 		t.groupNorms = append(t.groupNorms, norm)
 		mean += norm / float64(len(groups))
 	}
-	t.GroupNorm, t.Signal = &mean, Separate(t.vector.square, squares, products, confidence)
+	t.GroupNorm, t.products = &mean, products
+	t.Signal = Separate(t.vector.square, squares, products, confidence)
 	return nil
 }
 

@@ -86,22 +86,22 @@ func (r *Rollouts) Save(episodes []*episode.Episode, name string, wanted bool) e
 
 // Validation plays the fixed validation set. draw keys its random numbers, step names its metrics and episodes:
 // supervised runs, which draw by epoch, count optimizer steps.
-func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line, error) {
+func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line, []*episode.Episode, error) {
 	begin := time.Now()
 	episodes, stats, err := r.Play(ctx, rollout.ValidationPlan(r.Config, draw), fmt.Sprintf("step %d validation", step))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, e := range episodes {
 		e.Step = step
 	}
 	if err := r.track(episodes, step); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	line, found := coreValidation(episodes), rollout.Summarize(episodes)
 	line.Add(validationMetrics{found.Length, found.Environments},
 		TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
-	return line, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
+	return line, episodes, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
 }
 
 // validationMetrics are what a validation found.

@@ -14,6 +14,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/collapse"
+	"gyre/orchestrate/loop/forecast"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/orchestrate/run/rundir"
@@ -32,9 +33,10 @@ type State struct {
 	BestEpoch int     `json:"best_epoch"`
 	BestLoss  float64 `json:"best_loss"`
 	// the most that a step found between the sampler's log-probs and the trainer's
-	SamplerGap float64 `json:"sampler_gap"`
-	Unsound    int     `json:"unsound"` // the step since which gradients are not finite; 0 = they are
-	Sound      int     `json:"sound"`   // the newest checkpoint before that
+	SamplerGap float64         `json:"sampler_gap"`
+	Unsound    int             `json:"unsound"`           // the step since which gradients are not finite; 0 = they are
+	Sound      int             `json:"sound"`             // the newest checkpoint before that
+	Forecast   forecast.Ledger `json:"forecast,omitzero"` // of the reward
 	// the fingerprint of the model that the run's adapters lie beside; "" without [lora]
 	Base string `json:"base,omitempty"`
 }

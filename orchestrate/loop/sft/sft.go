@@ -201,7 +201,8 @@ func (t *Trainer) validateEpoch(ctx context.Context, dir string, reload bool) (m
 			return nil, err
 		}
 	}
-	return t.rollouts.Validation(ctx, t.State.Step, int(t.State.ActorSteps))
+	line, _, err := t.rollouts.Validation(ctx, t.State.Step, int(t.State.ActorSteps))
+	return line, err
 }
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.

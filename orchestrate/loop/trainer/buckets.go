@@ -29,6 +29,11 @@ type bucketObserver struct {
 type analysed struct {
 	line metrics.Line
 	text string
+	// What was measured last, for those who read it on: with the pulls of its groups if that is asked for.
+	report *gradients.Report
+	chosen Selection
+	batch  *train.Batch // weighed
+	pulls  bool
 }
 
 func newAnalysed(c *config.Config) *analysed {
@@ -76,9 +81,11 @@ func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
 		return nil
 	}
 	out := newAnalysed(o.Config)
+	out.pulls = predicts(o.Session, o.preparation.given)
 	if err := o.step(ctx, s, out); err != nil {
 		return fmt.Errorf("gradient analysis: %w", err)
 	}
+	s.analysed = out
 	maps.Copy(s.Line, out.line)
 	fmt.Fprint(o.Console, out.text)
 	if o.World.Writes() {
@@ -161,7 +168,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	noteBuckets(o.Session, buckets)
 	subject := subjectOf(o.Session, s)
 	options := experiment.AnalysisOptions(o.Config)
-	options.Width = s.width
+	options.Width, options.Pulls = s.width, out.pulls && !unfiltered
 	bar, done := o.Console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
 	defer bar.Close()
 	subject.Batch.Progress = func(sequences int) { done += sequences; bar.Set(done) }
@@ -169,6 +176,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	if err != nil {
 		return err
 	}
+	out.report, out.chosen, out.batch = report, s, subject.Batch
 	m := bucketMetrics{Memory: float64(report.Plan.Bytes) / (1 << 20)}
 	if options.Profile == gradients.Exact && options.Statistics {
 		m.Confidence = options.Confidence

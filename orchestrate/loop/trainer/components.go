@@ -39,8 +39,11 @@ func (o *componentObserver) Look(ctx context.Context, s *Step) error {
 	if s.Chosen.Batch.Len() == 0 {
 		return nil
 	}
-	text, err := o.measure(ctx, s.Number, s.Chosen, s.Line)
-	o.Log.File(strings.TrimSpace(text))
+	report, err := o.measure(ctx, s.Number, s.Chosen, s.Line)
+	if report != nil {
+		s.components = report
+		o.Log.File(strings.TrimSpace(report.Console()))
+	}
 	return err
 }
 
@@ -60,10 +63,10 @@ func componentWeights(c *config.Config) map[string]float64 {
 func componentFolder(c *config.Config) string { return "gradient_analysis_" + session.DataName(c) }
 
 // measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves
-// everything as it was. It gives a table for people. Files count the updates before the step: the first step's have
-// the number 0.
-func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (text string,
-	err error) {
+// everything as it was. Its report is nil where the reward has none. Files count the updates before the step: the first
+// step's have the number 0.
+func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (
+	report *gradients.ComponentReport, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("gradients of the reward components: %w", err)
@@ -74,11 +77,11 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	o.noteMissing(step, c.Names, gradients.Occurring(episodes))
 	advantages := gradients.Estimate(episodes, c, componentWeights(o.Config), o.Config.Algorithm)
 	if len(advantages.Names) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	subject, err := o.onPolicy(ctx, s)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence,
 		Seed: o.Config.Run.Seed, Step: uint64(step)}
@@ -91,16 +94,16 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 				buffers, parameters, o.projects(len(advantages.Names)))
 		}
 	}
-	report, err := gradients.MeasureComponents(ctx, subject, groupsOf(s.Episodes), advantages, options)
+	report, err = gradients.MeasureComponents(ctx, subject, groupsOf(s.Episodes), advantages, options)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	o.looked = true
 	line.Add(report.Metrics())
 	if o.dir == "" {
-		return report.Console(), nil
+		return report, nil
 	}
-	return report.Console(), atomicfile.Write(o.file("cosines_step_%d.csv", step), func(w io.Writer) error {
+	return report, atomicfile.Write(o.file("cosines_step_%d.csv", step), func(w io.Writer) error {
 		return report.WriteCSV(w, c.Save != "none")
 	})
 }

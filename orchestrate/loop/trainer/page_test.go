@@ -28,6 +28,7 @@ var documented = map[string][]any{
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},
 	"analysis":   {analysisMetrics{}, sourceMetrics{}, gradients.ShareMetrics{}},
+	"why":        {whyMetrics{}, scoredMetrics{}},
 	"collapse":   {collapse.Metrics{}},
 	"components": {gradients.ComponentMetrics{}},
 	"time":       {session.TimeMetrics{}, session.TrafficMetrics{}, session.TotalMetrics{}, session.TestingMetrics{}},

@@ -218,7 +218,7 @@ func (p *probe) openOutput(dir string) (err error) {
 
 // validate plays the validation set.
 func (p *probe) validate(ctx context.Context, line metrics.Line) error {
-	found, err := p.rollouts.Validation(ctx, p.number, p.number)
+	found, _, err := p.rollouts.Validation(ctx, p.number, p.number)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,9 @@ func (p *probe) measure(ctx context.Context, o Probe, saves bool, out *analysed)
 	if o.Output != "" {
 		components.dir = filepath.Join(o.Output, componentFolder(c))
 	}
-	text, err := components.measure(ctx, p.number, chosen, out.line)
-	out.text += "\n" + text
+	report, err := components.measure(ctx, p.number, chosen, out.line)
+	if report != nil {
+		out.text += "\n" + report.Console()
+	}
 	return err
 }

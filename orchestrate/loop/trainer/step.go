@@ -8,6 +8,7 @@ import (
 
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
@@ -21,7 +22,9 @@ type Step struct {
 	Chosen   Selection          // what the filter kept, with its columns filled; empty for observers of the rollout
 	Line     metrics.Line       // what is logged of the step
 
-	tokens int // trained on
+	tokens     int                        // trained on
+	analysed   *analysed                  // what the gradient analysis found; nil where it was not due
+	components *gradients.ComponentReport // the same of the reward's components
 }
 
 // Observer measures or records something about a step. It changes nothing that a later phase reads but the step's
@@ -120,6 +123,9 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 				return err
 			}
 			t.judgeSampler(s)
+		}
+		if err := t.look(ctx, t.ofUpdates, s); err != nil {
+			return err
 		}
 	}
 	if only {

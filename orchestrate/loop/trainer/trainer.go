@@ -6,7 +6,7 @@
 //	metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀───────┘           (trainer.go, advance)
 //
 // rollouts.go plays or replays the episodes; select.go filters them and has the models score them; advantages.go
-// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go)
+// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go, why.go)
 // measure and record: a step without them gives the same weights. Directory, models,
 // checkpoints and resuming are package session's, arithmetic over ranks is package train's.
 //
@@ -41,8 +41,10 @@ type Trainer struct {
 	preparation preparation
 	update      update
 	tracking    rewardTracking
+	why         why
 	ofRollouts  []observer // of what was played, before the filter
 	ofBatches   []observer // of what is trained on, between the critic's update and the actor's
+	ofUpdates   []observer // of a step that is done
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
@@ -107,13 +109,16 @@ func (t *Trainer) observe() (err error) {
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
+	t.why = why{Session: t.Session, clock: t.clock, ledger: &t.State.Forecast}
 	t.ofRollouts = []observer{{"", &t.tracking},
 		{"collapse_metrics", &collapseObserver{t.Session, &t.State.Collapse}}}
 	t.ofBatches = []observer{
 		{"", &learnedObserver{t.Session, t.rollouts.Dir, t.rollouts.replay != nil}},
 		{"gradient_analysis", &bucketObserver{t.Session, &t.rollouts, &t.preparation, t.File("analysis")}},
 		{"grad_components", &componentObserver{Session: t.Session, given: t.rollouts.replay != nil,
-			dir: t.File(componentFolder(c)), saves: true}}}
+			dir: t.File(componentFolder(c)), saves: true}},
+		{"gradient_analysis", &beforeUpdate{&t.why}}}
+	t.ofUpdates = []observer{{"", &t.why}}
 	return nil
 }
 
@@ -187,10 +192,11 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 	if t.State.Step > 0 || !t.Config.Run.ValidateFirst || t.rollouts.replay != nil {
 		return nil
 	}
-	line, err := t.rollouts.Validation(ctx, 0, 0)
+	line, episodes, err := t.rollouts.Validation(ctx, 0, 0)
 	if err != nil {
 		return err
 	}
+	t.why.validated(0, episodes, line)
 	t.Totals.Into(line)
 	return t.Record(0, t.Config.Run.Steps, line)
 }
@@ -211,11 +217,12 @@ func (t *Trainer) advance(ctx context.Context) error {
 	last := step == t.Until
 	due := !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0
 	if t.rollouts.replay == nil && (due || last && ended == nil && c.ValidateEvery > 0) {
-		m, err := t.rollouts.Validation(ctx, step, step)
+		m, episodes, err := t.rollouts.Validation(ctx, step, step)
 		if err != nil {
 			return fmt.Errorf("validation after step %d: %w", step, err)
 		}
 		maps.Copy(values, m)
+		t.why.validated(step, episodes, values)
 		if due { // the last one is no verdict on the training
 			if early := t.State.EarlyStop.Validated(m.Floats(), t.Config.EarlyStop); early != nil {
 				values[early.Metric], ended = 1.0, early

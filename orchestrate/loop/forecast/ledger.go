@@ -1,0 +1,79 @@
+package forecast
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"gyre/internal/statistics"
+)
+
+// Ledger keeps the predictions since the last validation, and how right those before were. It travels in the
+// checkpoint, so that a resumed run says what the uninterrupted one would have.
+type Ledger struct {
+	Steps     int     `json:"steps"`     // updates since the last validation
+	Predicted int     `json:"predicted"` // of them, those of which a change was predicted
+	Change    float64 `json:"change"`    // sum of these predictions
+	Variance  float64 `json:"variance"`  // of that sum
+	Freedom   float64 `json:"freedom"`   // the least of them
+	// Before is the mean reward of each task of the last validation.
+	Before map[string]float64 `json:"before,omitempty"`
+	Scored int                `json:"scored"` // predictions that were compared with a validation
+	Right  int                `json:"right"`  // of them, those whose interval held what came
+}
+
+// Score compares what was predicted since the last validation with what came.
+type Score struct {
+	Predicted float64 `metric:"predicted" unit:"reward" doc:"change since the last validation, by the predictions of its updates (of those that were analysed, for all)"`
+	Low       float64 `metric:"low" unit:"reward" doc:"lower end of the 90 % interval of what this validation measures: the error of the prediction and that of the two validations"`
+	High      float64 `metric:"high" unit:"reward" doc:"upper end"`
+	Came      float64 `metric:"came" unit:"reward" doc:"the change that the validation measured, over the tasks of both"`
+	Inside    bool    `metric:"inside" doc:"1: it lies in the interval"`
+	Right     float64 `metric:"inside_share" unit:"share" doc:"of the run's predictions so far: 0.9 if they are calibrated"`
+}
+
+// Updated takes the prediction of an update; nil where none was made.
+func (l *Ledger) Updated(p *Prediction) {
+	if l.Steps++; p == nil {
+		return
+	}
+	if l.Predicted++; l.Predicted == 1 || p.Freedom < l.Freedom {
+		l.Freedom = p.Freedom
+	}
+	l.Change += p.Change
+	l.Variance += p.Error * p.Error
+}
+
+// Validated takes the mean reward of each task of a validation. It gives the score of what was predicted since the one
+// before; nil where nothing was, or fewer than three tasks are in both. An update without a prediction counts as the
+// others did on average.
+func (l *Ledger) Validated(tasks map[string]float64) *Score {
+	var score *Score
+	if came := l.changes(tasks); l.Predicted > 0 && len(came) > 2 {
+		times := float64(l.Steps) / float64(l.Predicted)
+		s := Score{Predicted: times * l.Change, Came: statistics.Mean(came)}
+		measured := statistics.Deviation(came) / math.Sqrt(float64(len(came)))
+		half := statistics.Student((1+Confidence)/2, min(l.Freedom, float64(len(came)-1))) *
+			math.Hypot(times*math.Sqrt(l.Variance), measured)
+		s.Low, s.High = s.Predicted-half, s.Predicted+half
+		l.Scored++
+		if s.Inside = s.Low <= s.Came && s.Came <= s.High; s.Inside {
+			l.Right++
+		}
+		s.Right = float64(l.Right) / float64(l.Scored)
+		score = &s
+	}
+	*l = Ledger{Before: tasks, Scored: l.Scored, Right: l.Right}
+	return score
+}
+
+// changes are those of the tasks that both validations have.
+func (l *Ledger) changes(tasks map[string]float64) []float64 {
+	var out []float64
+	for _, task := range slices.Sorted(maps.Keys(tasks)) { // a map has no order, and sums depend on it
+		if before, both := l.Before[task]; both {
+			out = append(out, tasks[task]-before)
+		}
+	}
+	return out
+}
