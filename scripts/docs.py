@@ -14,7 +14,7 @@ PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
 KEYS = ROOT / "orchestrate" / "compat" / "translate" / "keys.md"  # a reference that the program reads
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
 # Pages in the order of a reader's first days. A page that is not listed comes last.
-ORDER = ["index", "quickstart", "demo", "signal", "stuck", "training", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
+ORDER = ["index", "quickstart", "demo", "signal", "stuck", "training", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "reward-options", "agent-loop",
          "gradient-analysis", "reward-components", "studies", "from-ragen", "keys", "commands", "runs", "ui", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
          "benchmarks", "architecture", "architecture-backend", "LOG"]
 

@@ -50,12 +50,17 @@ type function func(Reply) Score
 func (f function) Score(_ context.Context, r Reply) (Score, error) { return f(r), nil }
 func (function) Close() error                                      { return nil }
 
-// kind makes components from options, and reports all that is wrong with those.
-type kind func(options map[string]any) (Component, error)
+// kind is what components of a name are: docs/reward-options.md is made of it.
+type kind struct {
+	doc      string
+	defaults any // its options
+	// make reports all that is wrong with options.
+	make func(options map[string]any) (Component, error)
+}
 
 // kindOf is the kind of components that a function makes of options with these defaults (see envs.Decode).
-func kindOf[Options any](defaults Options, build func(Options) (Component, error)) kind {
-	return func(values map[string]any) (Component, error) {
+func kindOf[Options any](doc string, defaults Options, build func(Options) (Component, error)) kind {
+	return kind{doc, defaults, func(values map[string]any) (Component, error) {
 		o := defaults
 		problems := envs.Decode(&o, values)
 		c, err := build(o)
@@ -63,7 +68,7 @@ func kindOf[Options any](defaults Options, build func(Options) (Component, error
 			problems = errors.Join(problems, c.Close())
 		}
 		return c, problems
-	}
+	}}
 }
 
 // New makes the component that an experiment calls name. Its kind is the option "component", or the name itself. Every
@@ -79,13 +84,13 @@ func New(name string, options map[string]any) (Component, error) {
 		options = maps.Clone(options)
 		delete(options, "component")
 	}
-	build, known := kinds[kindName]
+	found, known := kinds[kindName]
 	if !known {
 		names := slices.Sorted(maps.Keys(kinds))
 		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says which "+
 			"with the option component)", name, kindName, nearest.Hint(kindName, names), strings.Join(names, ", "))
 	}
-	c, err := build(options)
+	c, err := found.make(options)
 	if err != nil {
 		return nil, fmt.Errorf("reward %s: %w", name, err)
 	}

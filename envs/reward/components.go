@@ -12,11 +12,11 @@ import (
 
 type correctnessOptions struct {
 	Mode   string `option:"mode" oneof:"strict,lenient" doc:"when answers are equal: by the MATH rules, or by value"`
-	Answer string `option:"answer" oneof:"auto,boxed,hash,tag,whole" doc:"where it stands; auto: the first of boxed, tag, hash, whole that is there"`
+	Answer string `option:"answer" oneof:"auto,boxed,hash,tag,whole" doc:"where it stands: in a box, after ####, in <answer>, the whole reply; auto: the first that is there"`
 }
 
 type formatOptions struct {
-	Style   string `option:"style" oneof:"steps,boxed,hash,think" doc:"what the reply should look like"`
+	Style   string `option:"style" oneof:"steps,boxed,hash,think" doc:"what the reply should look like; steps: cues of first, second, third"`
 	Pattern string `option:"pattern" doc:"a regular expression of your own instead: 1 where the reply matches"`
 }
 
@@ -31,24 +31,23 @@ type repetitionOptions struct {
 
 // kinds are the components by name.
 var kinds = map[string]kind{
-	// 1 when the answer is the gold one; problems of reasoning-gym with many solutions are verified
-	"correctness": kindOf(correctnessOptions{Mode: string(Strict), Answer: "auto"}, newCorrectness),
-	// how much the reply looks as asked for, 0 to 1
-	"format": kindOf(formatOptions{Style: "steps"}, newFormat),
-	// 1 at the target length, falling to 0 at none and at twice as much
-	"length": kindOf(lengthOptions{Target: RLDynamicLength, Unit: "characters"}, newLength),
-	// 1 when the reply has a box with something in it
-	"boxed": kindOf(struct{}{}, func(struct{}) (Component, error) { return styled(filledBox), nil }),
-	// share of the reply's word groups that have occurred before (give it a negative weight)
-	"repetition": kindOf(repetitionOptions{N: 4}, func(o repetitionOptions) (Component, error) {
-		return function(func(r Reply) Score { return Score{Value: repeated(strings.Fields(r.Text), o.N)} }), nil
-	}),
-	// 1 when the reply was cut off (give it a negative weight)
-	"truncation": kindOf(struct{}{}, func(struct{}) (Component, error) {
-		return function(func(r Reply) Score { return Score{Value: envs.Indicator(r.Truncated)} }), nil
-	}),
-	// the number that a program of yours gives for the reply
-	"command": kindOf(commandOptions{Timeout: 10, Start: 25, Processes: 1, Key: "score"}, newCommand),
+	"correctness": kindOf("1 if the answer is the gold answer; problems of reasoning-gym with many solutions are verified",
+		correctnessOptions{Mode: string(Strict), Answer: "auto"}, newCorrectness),
+	"format": kindOf("how closely the reply has the requested form, 0 to 1", formatOptions{Style: "steps"}, newFormat),
+	"length": kindOf("1 at the target length, falling to 0 at none and at twice as much",
+		lengthOptions{Target: RLDynamicLength, Unit: "characters"}, newLength),
+	"boxed": kindOf("1 if the reply has a box that is not empty", struct{}{},
+		func(struct{}) (Component, error) { return styled(filledBox), nil }),
+	"repetition": kindOf("share of the reply's groups of words that occurred before; give it a negative weight",
+		repetitionOptions{N: 4}, func(o repetitionOptions) (Component, error) {
+			return function(func(r Reply) Score { return Score{Value: repeated(strings.Fields(r.Text), o.N)} }), nil
+		}),
+	"truncation": kindOf("1 if the reply was cut off; give it a negative weight", struct{}{},
+		func(struct{}) (Component, error) {
+			return function(func(r Reply) Score { return Score{Value: envs.Indicator(r.Truncated)} }), nil
+		}),
+	"command": kindOf("the number that a program of yours gives for the reply",
+		commandOptions{Timeout: 10, Start: 25, Processes: 1, Key: "score"}, newCommand),
 }
 
 // place says which segment of a reply its answer is: from the first #### to the end, or the last box.
