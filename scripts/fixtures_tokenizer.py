@@ -1,12 +1,17 @@
-"""Writes the tokenizer and chat-template fixtures of orchestrate/model/chat: small tokenizers in four styles, and what Hugging
-Face's tokenizers and transformers make of nasty strings and of chats. Needs: pip install tokenizers transformers jinja2.
+"""Writes the tokenizer and chat-template fixtures of orchestrate/model/chat: small tokenizers with the pipelines of the
+families, and what Hugging Face's tokenizers and transformers make of nasty strings and of chats. With a folder, it writes
+there 2,000 strings for each pipeline, and for each tokenizer.json of the other arguments, as a longer test:
 
+    pip install tokenizers transformers jinja2
     python scripts/fixtures_tokenizer.py
+    python scripts/fixtures_tokenizer.py /tmp/long DIR/tokenizer.json …
+    GYRE_TOKENIZERS=/tmp/long go test ./orchestrate/model/chat/bpe -run HuggingFace
 """
 
 import json
 import pathlib
 import random
+import sys
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -96,20 +101,136 @@ def tokenizers():
     yield "smollm", smol
 
 
+# Splits by regular expressions of further families: capitals and the words they begin (o200k and Mistral's), marks with
+# letters, several Splits in a row.
+CASES = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}]%s"
+REST = r"|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+TEKKEN = CASES % ("*", "+") + "|" + CASES % ("+", "*") + REST % ""
+O200K = CASES % ("*", "+") + SUFFIX + "|" + CASES % ("+", "*") + SUFFIX + REST % "{1,3}"
+MARKS = MODERN.replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+") % ""
+SEVERAL = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
+
+
+def sentencepiece(pre, bytes_too=True, vocab=600, **keys):
+    """A BPE tokenizer as SentencePiece's are converted: metaspaces, characters, and 256 byte tokens."""
+    byte_tokens = [f"<0x{b:02X}>" for b in range(256)] if bytes_too else []
+    t = Tokenizer(models.BPE(unk_token="<unk>"))
+    t.normalizer, t.pre_tokenizer = normalizers.Replace(" ", "▁"), pre
+    t.train_from_iterator(
+        corpus(random.Random(1)),
+        trainers.BpeTrainer(vocab_size=vocab, limit_alphabet=70, special_tokens=["<unk>", "<s>", "</s>", *byte_tokens], show_progress=False),
+    )
+    state = json.loads(t.to_str())
+    state["added_tokens"] = state["added_tokens"][:3]
+    state["model"] |= {"byte_fallback": bytes_too, "fuse_unk": True} | keys
+    return Tokenizer.from_str(json.dumps(state))
+
+
+def added(t, *tokens):
+    t.add_special_tokens([AddedToken("[INST]", normalized=False), AddedToken("<|end|>", normalized=False, rstrip=True)])
+    t.add_tokens(
+        [
+            AddedToken("[L]", lstrip=True, normalized=False),
+            AddedToken("[R]", rstrip=True, normalized=False),
+            AddedToken("lake", single_word=True, normalized=False),
+            *tokens,
+        ]
+    )
+    return t
+
+
+def prepend_bos(t, bos="<s>"):
+    t.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, t.token_to_id(bos))])
+    return t
+
+
+def families():
+    joined = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    by_metaspace = pre_tokenizers.Split("▁", "merged_with_next")
+
+    # Llama 2, Mistral 7B, Mixtral, Phi-3: merges go over words, a metaspace after each special token.
+    llama2 = added(sentencepiece(pre_tokenizers.Split(".", "isolated")), AddedToken("no r", normalized=True))
+    llama2.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    llama2.pre_tokenizer = None
+    llama2.decoder = decoders.Sequence([*joined, decoders.Strip(" ", 1, 0)])
+    llama2.add_tokens([AddedToken("box up", normalized=True)])
+    yield "llama2", prepend_bos(llama2)
+
+    # Mistral's later files: a metaspace at the start of the text only.
+    mistral = added(sentencepiece(by_metaspace))
+    mistral.normalizer = None
+    mistral.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    mistral.decoder = decoders.Sequence([*joined, decoders.Strip(" ", 1, 0)])
+    yield "mistral", prepend_bos(mistral)
+
+    # Gemma 2 and 3: nothing before the text; runs of newlines and metaspaces are tokens.
+    gemma = added(sentencepiece(by_metaspace), *[AddedToken(c * n, normalized=False) for c in "\n▁" for n in (2, 3, 4)])
+    gemma.normalizer = normalizers.Replace(" ", "▁")
+    gemma.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    gemma.decoder = decoders.Sequence(joined)
+    yield "gemma", prepend_bos(gemma)
+
+    for name, patterns, vocab in ("tekken", [TEKKEN], 500), ("o200k", [O200K], 500), ("several", SEVERAL, 500), ("marks", [MARKS], 500):
+        splits = [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns]
+        t = added(train(pre_tokenizers.Sequence([*splits, byte_level(False)]), vocab))
+        t.post_processor = processors.ByteLevel(trim_offsets=False)
+        yield name, t
+
+    # GPT-NeoX, OLMo, OLMoE: runs of spaces are tokens of the normalized text.
+    neox = added(train(byte_level(True), 500), *[AddedToken(" " * n, normalized=True) for n in range(2, 8)])
+    neox.normalizer = normalizers.NFC()
+    yield "neox", neox
+
+    # Parts that decoders' tokenizers combine otherwise.
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    specials = ["<unk>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
+    t.train_from_iterator(
+        corpus(random.Random(1)),
+        trainers.UnigramTrainer(vocab_size=650, special_tokens=specials, unk_token="<unk>", show_progress=False),
+    )
+    state = json.loads(t.to_str())
+    state["added_tokens"] = state["added_tokens"][:2]
+    state["model"]["byte_fallback"] = True
+    state["model"]["vocab"] = [v for v in state["model"]["vocab"] if len(v[0]) > 1 or ord(v[0]) < 0x500 or v[0] == "▁"]
+    t = added(Tokenizer.from_str(json.dumps(state)))
+    t.decoder = decoders.Sequence([decoders.Metaspace(), decoders.ByteFallback(), decoders.Fuse()])
+    yield "unigram", t
+
+    t = added(sentencepiece(by_metaspace, bytes_too=False, fuse_unk=False, vocab=400))
+    t.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.NFD(), normalizers.Lowercase()])
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Whitespace(),
+            pre_tokenizers.Punctuation("merged_with_previous"),
+            pre_tokenizers.Digits(),
+            pre_tokenizers.Split(Regex("[aeiou]+"), "contiguous"),
+            pre_tokenizers.CharDelimiterSplit("x"),
+            pre_tokenizers.Metaspace(),
+        ]
+    )
+    t.decoder = decoders.Metaspace()
+    yield "parts", t
+
+
 NASTY = [
     "", " ", "\n", "  \n\n  x", "a\r\nb\r\r\n", "'s 'S 'ſ 'Ll 'lL '", "don't we'LL I'VE", "x'", "1234567 ½²③Ⅷ٣٤ 12a3", "\u00a0\u2003x\u3000\u0085",
     "e\u0301te\u0301 \u00e9t\u00e9", "\u1100\u1161\u11a8 각 \uac00\u11a8", "q" + "\u0301" * 40 + "\u0323" * 3, "\u0344 \u0340 \u212b \u2126 \ufb1d",
-    "ﬁ ｆｕｌｌ ㍿ ㋿ \U0001f16c", "\u0898a\u0301 \U00010d24\u0327\u0301", "\u1c89\U000105c0\U00013460 \U0002ebf0 \U00010d40\U00011de0\U00016ff4",
+    "ﬁ ｆｕｌｌ ㍿ ㋿ \U0001f16c", "\u0898a\u0301 \U00010d24\u0327\u0301",
     "👩‍👩‍👧‍👦🏳️‍🌈👍🏽", "\ufeffbom\u200bzero\u180e", "<|im_start|>user\nhi<|im_end|>", "a <|im_end|> b<|im_en", "x  [L]  y  [R]  z [LR]x w", "lake lakes flake lake_ lake! été-lake\u0301",
     "<tool_call><|endoftext|><tool_call", "    four     five\t    six", "\x00\x01\x7f\ud7ff\ue000\U0010ffff", "_a__b ___ #$%^&*()\n\n!!", "the" * 40, " \t \n \t x", "a\u0301\u0327b \u0f71\u0f72",
 ]
+
+YOUNG = ["\u1c89\U000105c0\U00013460 \U0002ebf0 \U00010d40\U00011de0\U00016ff4"]  # letters and digits of Unicode 16, which Go does not know
 
 
 def random_text(rng, added):
     def piece():
         kind = rng.randrange(9)
         if kind == 0:
-            return rng.choice(NASTY)
+            return rng.choice(NASTY + ["\ufffd\ufffd", "🧑🏽‍🤝‍🧑🏿", "ไทย ไม่", "עברית نص", "한국어는", "ΑΣ ΣΑΣ ǅ", "def f(x):\n\treturn {x: 0x1F}\n"])
         if kind == 1:
             return rng.choice([" ", "  ", "\n", "\t", "\r\n", "\u00a0"]) * rng.randrange(1, 4)
         if kind == 2:
@@ -123,20 +244,25 @@ def random_text(rng, added):
     return "".join(piece() for _ in range(rng.randrange(1, 8)))
 
 
-def write_tokenizers():
-    folder = CHAT / "bpe" / "testdata"
+def given(paths):
+    for path in map(pathlib.Path, paths):
+        yield "-".join(path.parts[-3:-1]), Tokenizer.from_file(str(path))
+
+
+def write_tokenizers(folder, long, paths=()):
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(2)
     with open(folder / "cases.jsonl", "w", encoding="utf-8") as out:
-        for name, t in tokenizers():
+        for i, (name, t) in enumerate([*tokenizers(), *families(), *given(paths)]):
             state = json.loads(t.to_str())
             (folder / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
             added = [a["content"] for a in state["added_tokens"]]
-            for text in NASTY + [random_text(rng, added) for _ in range(70)]:
+            for text in (YOUNG if i < 4 else []) + NASTY + [random_text(rng, added) for _ in range(2000 if long else 70 if i < 4 else 12)]:
                 ids = t.encode(text).ids
+                noise = [rng.choice(ids or [0]) if rng.random() < 0.4 else rng.randrange(t.get_vocab_size()) for _ in range(5)]
                 row = {
                     "tokenizer": name, "text": text, "markup": t.encode(text, add_special_tokens=False).ids, "ids": ids,
-                    "decoded": t.decode(ids, skip_special_tokens=False), "skipped": t.decode(ids),
+                    "decoded": t.decode(ids, skip_special_tokens=False), "skipped": t.decode(ids), "noise": noise, "noisy": t.decode(noise),
                 }  # fmt: skip
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -169,5 +295,8 @@ def write_chats():
 
 
 if __name__ == "__main__":
-    write_tokenizers()
-    write_chats()
+    if len(sys.argv) > 1:
+        write_tokenizers(pathlib.Path(sys.argv[1]), True, sys.argv[2:])
+    else:
+        write_tokenizers(CHAT / "bpe" / "testdata", False)
+        write_chats()

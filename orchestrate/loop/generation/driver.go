@@ -19,6 +19,7 @@ import (
 	"slices"
 
 	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/chat/bpe"
 	"gyre/torch"
 )
 
@@ -41,8 +42,7 @@ type Engine interface {
 
 // Tokenizer gives tokens their text.
 type Tokenizer interface {
-	TokenBytes(id int32) []byte
-	Special(id int32) bool
+	Stream(skipSpecial bool) bpe.Stream
 	Vocabulary() [][]byte
 }
 

@@ -7,24 +7,30 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/model/chat/bpe"
 	"gyre/torch"
 )
 
 // letters is a tokenizer of single bytes; ids from 256 on are special.
 type letters struct{}
 
-func (letters) TokenBytes(id int32) []byte {
+func (letters) Stream(bool) bpe.Stream { return letters{} }
+
+func (letters) Add(id int32) []byte {
 	if id >= 256 {
-		return []byte("<|end|>")
+		return nil
 	}
 	return []byte{byte(id)}
 }
-func (letters) Special(id int32) bool { return id >= 256 }
+
+func (letters) Finish() []byte { return nil }
+
 func (letters) Vocabulary() [][]byte {
 	all := make([][]byte, 257)
 	for id := range all {
-		all[id] = letters{}.TokenBytes(int32(id))
+		all[id] = []byte{byte(id)}
 	}
+	all[256] = []byte("<|end|>")
 	return all
 }
 

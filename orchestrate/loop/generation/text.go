@@ -10,24 +10,33 @@ import (
 
 // Text turns a growing list of tokens into text.
 type Text struct {
-	tokenizer Tokenizer
-	stops     []string
-	held      []byte // not handed out yet: an incomplete character, or what may begin a stop string
-	stopped   bool   // a stop string was found: nothing follows
+	stream  bpe.Stream
+	stops   []string
+	held    []byte // not handed out yet: an incomplete character, or what may begin a stop string
+	stopped bool   // a stop string was found: nothing follows
 }
 
 // NewText starts an empty text that ends before the first of the stop strings.
 func NewText(tokenizer Tokenizer, stops []string) *Text {
-	return &Text{tokenizer: tokenizer, stops: stops}
+	return &Text{stream: tokenizer.Stream(true), stops: stops}
 }
 
 // Add gives what is certain by now of the text that tokens add.
 func (t *Text) Add(tokens []int32) string {
 	for _, id := range tokens {
-		if !t.tokenizer.Special(id) {
-			t.held = append(t.held, t.tokenizer.TokenBytes(id)...)
-		}
+		t.held = append(t.held, t.stream.Add(id)...)
 	}
+	return t.release(func() int { return max(incomplete(t.held), t.beginning()) })
+}
+
+// Finish gives the rest of the text.
+func (t *Text) Finish() string {
+	t.held = append(t.held, t.stream.Finish()...)
+	return t.release(func() int { return 0 })
+}
+
+// release gives what is held, up to a stop string, but for what waits for more.
+func (t *Text) release(waits func() int) string {
 	if t.stopped {
 		return ""
 	}
@@ -35,15 +44,7 @@ func (t *Text) Add(tokens []int32) string {
 		t.stopped = true
 		return bpe.ToValidUTF8(string(t.held[:at]))
 	}
-	return t.take(len(t.held) - max(incomplete(t.held), t.beginning()))
-}
-
-// Finish gives the rest of the text.
-func (t *Text) Finish() string {
-	if t.stopped {
-		return ""
-	}
-	return t.take(len(t.held))
+	return t.take(len(t.held) - waits())
 }
 
 func (t *Text) take(n int) string {

@@ -6,6 +6,7 @@ import (
 	"testing/quick"
 	"unicode/utf8"
 
+	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/chat/bpe"
 )
 
@@ -33,6 +34,33 @@ func TestPiecesJoinToTheText(t *testing.T) {
 		}
 		joined += text.Add(rest)
 		return joined+text.Finish() == whole
+	}
+	if err := quick.Check(property, &quick.Config{MaxCount: 2000}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a reply's text is does not depend on how it arrives, where bytes are tokens and a metaspace begins the text.
+func TestPiecesOfBytesJoinToTheText(t *testing.T) {
+	tokenizer, err := chat.Load("../../model/chat/bpe/testdata/llama2.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	property := func(raw []uint16) bool {
+		var reply []int32
+		for _, id := range raw {
+			if reply = append(reply, int32(id)%int32(tokenizer.VocabSize())); id > 1<<15 {
+				reply[len(reply)-1] = int32(id) % 259 // special tokens and bytes
+			}
+		}
+		text, joined := NewText(tokenizer, nil), ""
+		for i := range reply {
+			piece := text.Add(reply[i : i+1])
+			if joined += piece; !utf8.ValidString(piece) {
+				return false
+			}
+		}
+		return joined+text.Finish() == tokenizer.Decode(reply, true)
 	}
 	if err := quick.Check(property, &quick.Config{MaxCount: 2000}); err != nil {
 		t.Error(err)

@@ -85,7 +85,7 @@ func (c *Conversation) extend(past []string, reply []int32, messages []Message, 
 		return nil, err
 	}
 	parts = append(parts, part{prefix, -1})
-	ids, from, err := c.t.EncodeSegments(segments(parts))
+	ids, from, err := c.t.EncodeSegments(segments(parts), len(past) > 0)
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,7 @@ func (t *Tokenizer) EncodeChat(messages []Message, offered []Tool, addGeneration
 	}
 	parts, err := t.separate(nil, messages, tools, addGenerationPrompt, now)
 	if err == nil {
-		ids, _, err := t.EncodeSegments(segments(parts))
+		ids, _, err := t.EncodeSegments(segments(parts), false)
 		return ids, err
 	}
 	text, renderErr := t.render(messages, tools, addGenerationPrompt, now)

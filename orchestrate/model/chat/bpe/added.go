@@ -1,7 +1,6 @@
 package bpe
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -19,32 +18,55 @@ type AddedToken struct {
 	Special    bool   `json:"special"`     // left out by Decode with skipSpecial
 }
 
-// spelled is an added token as it is searched for.
-type spelled struct {
-	text string
-	AddedToken
+// blank says that a token is white space only, which cannot forge markup, and is how some vocabularies write
+// indentation.
+func (a AddedToken) blank() bool {
+	return !a.Special && strings.TrimFunc(a.Content, unicode.IsSpace) == ""
 }
 
-// matcher finds added tokens in a text: leftmost, then longest. It holds them by their first byte, longest first.
-type matcher [256][]spelled
-
-func (m *matcher) add(t AddedToken, text string) {
-	list := &m[text[0]]
-	*list = append(*list, spelled{text, t})
-	slices.SortStableFunc(*list, func(a, b spelled) int { return cmp.Compare(len(b.text), len(a.text)) })
+// matcher finds added tokens in a text: leftmost, then longest.
+type matcher struct {
+	tokens  map[string]AddedToken // by how they are spelled in the text
+	lengths *[256][]int           // of those with this first byte, longest first
 }
 
-// split cuts s at the tokens found: text is called for what lies between them, token for each one.
-func (m *matcher) split(s string, text func(string), token func(AddedToken)) {
+func newMatcher() matcher { return matcher{map[string]AddedToken{}, &[256][]int{}} }
+
+func (m matcher) add(t AddedToken, text string) {
+	if _, known := m.tokens[text]; known || text == "" {
+		return
+	}
+	m.tokens[text] = t
+	list := &m.lengths[text[0]]
+	if i, known := slices.BinarySearchFunc(*list, len(text), func(a, b int) int { return b - a }); !known {
+		*list = slices.Insert(*list, i, len(text))
+	}
+}
+
+// at finds the longest token that s has at position i and that may be there.
+func (m matcher) at(s string, i int, may func(start, end int, t AddedToken) bool) (t AddedToken, length int) {
+	for _, n := range m.lengths[s[i]] {
+		if i+n <= len(s) {
+			if t, ok := m.tokens[s[i:i+n]]; ok && may(i, i+n, t) {
+				return t, n
+			}
+		}
+	}
+	return t, 0
+}
+
+// split cuts s at the tokens found that may be where they are: text is called for what lies between them, token for
+// each one, both with where they start and end (a token's without the white space that it takes along).
+func (m matcher) split(s string, may func(start, end int, t AddedToken) bool, text func(start, end int),
+	token func(start, end int, t AddedToken)) {
 	done := 0
 	for i := 0; i < len(s); {
-		k := slices.IndexFunc(m[s[i]], func(t spelled) bool { return strings.HasPrefix(s[i:], t.text) })
-		if k < 0 {
+		t, n := m.at(s, i, may)
+		if n == 0 {
 			i++
 			continue
 		}
-		t := m[s[i]][k]
-		start, end := i, i+len(t.text)
+		start, end := i, i+n
 		i = end
 		before, _ := utf8.DecodeLastRuneInString(s[:start]) // at an end of the text U+FFFD, which is in no word
 		after, _ := utf8.DecodeRuneInString(s[end:])
@@ -58,36 +80,12 @@ func (m *matcher) split(s string, text func(string), token func(AddedToken)) {
 			end += len(s[end:]) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
 		}
 		if done < start {
-			text(s[done:start])
+			text(done, start)
 		}
-		token(t.AddedToken)
+		token(i-n, i, t)
 		done = end
 	}
 	if done < len(s) {
-		text(s[done:])
+		text(done, len(s))
 	}
-}
-
-// recogniser holds the added tokens that one kind of text is searched for: first those spelled as they are, then, in
-// the normalized rest, the others.
-type recogniser struct {
-	plain, normalized matcher
-	forms             []form
-}
-
-func newRecogniser(tokens []AddedToken, forms []form) *recogniser {
-	r := &recogniser{forms: forms}
-	for _, t := range tokens {
-		if t.Normalized {
-			r.normalized.add(t, normalize(forms, t.Content))
-		} else {
-			r.plain.add(t, t.Content)
-		}
-	}
-	return r
-}
-
-// split cuts s at the tokens found and normalizes what lies between them.
-func (r *recogniser) split(s string, text func(string), token func(AddedToken)) {
-	r.plain.split(s, func(rest string) { r.normalized.split(normalize(r.forms, rest), text, token) }, token)
 }

@@ -41,8 +41,13 @@ func TestMergeEqualsDefinition(t *testing.T) {
 			word += string("abc"[tokens[i]])
 		}
 		e := encoder{model: &model{raw: map[string]int32{"a": 0, "b": 1, "c": 2}, rules: rules}}
-		if got, want := e.merge(word, nil), mergeSlowly(tokens, rules); !slices.Equal(got, want) {
-			t.Fatalf("merging %v by %v: got %v, want %v", tokens, rules, got, want)
+		var got []int32
+		width := 0
+		for _, merged := range e.merge(word, nil) {
+			got, width = append(got, merged.id), width+int(merged.width)
+		}
+		if want := mergeSlowly(tokens, rules); !slices.Equal(got, want) || width != len(word) {
+			t.Fatalf("merging %v by %v: got %v of %d bytes, want %v", tokens, rules, got, width, want)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package bpe
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -97,11 +99,77 @@ func pair(a, b rune) (rune, bool) {
 	return r, n == len(joined) && unicode.Is(unicode9(), r)
 }
 
-func normalize(forms []form, s string) string {
-	for _, f := range forms {
-		s = f.apply(s)
+// normalizer changes a text before it is cut into words; begins and ends say whether s is at the ends of its text.
+type normalizer func(s string, begins, ends bool) string
+
+func normalize(steps []normalizer, s string, begins, ends bool) string {
+	for _, step := range steps {
+		s = step(s, begins, ends)
 	}
 	return s
+}
+
+// parseNormalizer takes normal forms, Replace, Prepend, Lowercase and Strip.
+func parseNormalizer(c *component) (all []normalizer, err error) {
+	for _, step := range c.steps() {
+		n, err := step.normalizer()
+		if err = errors.Join(err, step.stray); err != nil {
+			return nil, fmt.Errorf("normalizer %w", err)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+func (c component) normalizer() (normalizer, error) {
+	if f, ok := forms[c.Type]; ok {
+		return func(s string, _, _ bool) string { return f.apply(s) }, nil
+	}
+	switch c.Type {
+	case "Replace":
+		replace, err := c.replacer()
+		return func(s string, _, _ bool) string { return replace(s) }, err
+	case "Prepend":
+		return func(s string, begins, _ bool) string {
+			if begins && s != "" {
+				return c.Prepend + s
+			}
+			return s
+		}, nil
+	case "Lowercase":
+		return func(s string, _, _ bool) string { // U+0130 alone becomes two characters
+			return strings.Map(unicode.ToLower, strings.ReplaceAll(s, "\u0130", "i\u0307"))
+		}, nil
+	case "Strip":
+		return func(s string, begins, ends bool) string {
+			if begins && c.StripLeft {
+				s = strings.TrimLeftFunc(s, unicode.IsSpace)
+			}
+			if ends && c.StripRight {
+				s = strings.TrimRightFunc(s, unicode.IsSpace)
+			}
+			return s
+		}, nil
+	}
+	return nil, fmt.Errorf("%q is not supported: expected null, NFC, NFD, NFKC, NFKD, Replace, Prepend, Lowercase, "+
+		"Strip or a Sequence of these", c.Type)
+}
+
+// replacer replaces what the pattern of a Replace matches by its content.
+func (c component) replacer() (func(string) string, error) {
+	if c.Pattern.String != nil {
+		return func(s string) string { return strings.ReplaceAll(s, *c.Pattern.String, c.Content) }, nil
+	}
+	p, err := c.pattern()
+	return func(s string) string {
+		var b strings.Builder
+		done := 0
+		for _, m := range p.matches(s) {
+			b.WriteString(s[done:m[0]] + c.Content)
+			done = m[1]
+		}
+		return b.String() + s[done:]
+	}, err
 }
 
 // ToValidUTF8 replaces each maximal ill-formed part of s by U+FFFD, as the Unicode Standard (3.9, "U+FFFD substitution

@@ -1,29 +1,70 @@
 package bpe
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
-// component is a part of the pipeline in a tokenizer.json.
+// component is a part of the pipeline in a tokenizer.json, with the keys of all kinds.
 type component struct {
 	Type string
 	// Sequence
 	Normalizers, PreTokenizers, Processors, Decoders []component
-	// ByteLevel, Digits, Split
-	AddPrefixSpace   *bool `json:"add_prefix_space"`
-	UseRegex         *bool `json:"use_regex"`
-	IndividualDigits bool  `json:"individual_digits"`
-	Pattern          struct{ Regex *string }
-	Behavior         string
-	Invert           bool
+	// ByteLevel, Digits, Metaspace
+	AddPrefixSpace   *bool   `json:"add_prefix_space"`
+	TrimOffsets      bool    `json:"trim_offsets"`
+	UseRegex         *bool   `json:"use_regex"`
+	IndividualDigits bool    `json:"individual_digits"`
+	Replacement      string  `json:"replacement"`
+	StrRep           string  `json:"str_rep"`
+	PrependScheme    *string `json:"prepend_scheme"`
+	Split            *bool
+	// Split, Punctuation, Replace, Prepend, Strip
+	Pattern     struct{ Regex, String *string }
+	Behavior    string
+	Invert      bool
+	Delimiter   string
+	Content     string
+	Prepend     string
+	StripLeft   bool `json:"strip_left"`
+	StripRight  bool `json:"strip_right"`
+	Start, Stop int
 	// TemplateProcessing
 	Single []struct {
 		SpecialToken, Sequence *struct{ ID string }
 	}
+	Pair          json.RawMessage
 	SpecialTokens map[string]struct{ IDs []int32 } `json:"special_tokens"`
+
+	stray error // a key that is none of these
+}
+
+// UnmarshalJSON has the signature of json.Unmarshaler.
+func (c *component) UnmarshalJSON(data []byte) error {
+	type plain component
+	if err := json.Unmarshal(data, (*plain)(c)); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for _, inner := range []string{"normalizers", "pretokenizers", "processors", "decoders", "single", "special_tokens"} {
+		delete(all, inner) // whose own keys are their matter
+	}
+	own, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(own))
+	d.DisallowUnknownFields()
+	if err := d.Decode(new(plain)); err != nil {
+		c.stray = fmt.Errorf("%q: %w", c.Type, err)
+	}
+	return nil
 }
 
 // steps are the components one after the other, without Sequences; null has none.
@@ -38,107 +79,6 @@ func (c *component) steps() (all []component) {
 		all = append(all, child.steps()...)
 	}
 	return all
-}
-
-// parseNormalizer takes normal forms.
-func parseNormalizer(c *component) (all []form, err error) {
-	for _, step := range c.steps() {
-		f, ok := forms[step.Type]
-		if !ok {
-			return nil, fmt.Errorf("normalizer %q is not supported: expected null, NFC, NFD, NFKC, NFKD or a Sequence "+
-				"of these (byte-level BPE)", step.Type)
-		}
-		all = append(all, f)
-	}
-	return all, nil
-}
-
-// checkDecoder accepts ByteLevel alone.
-func checkDecoder(c *component) error {
-	steps := c.steps()
-	if len(steps) == 0 {
-		steps = []component{{}}
-	}
-	if len(steps) > 1 || steps[0].Type != "ByteLevel" {
-		return fmt.Errorf("decoder %q is not supported: expected ByteLevel", steps[0].Type)
-	}
-	return nil
-}
-
-// stage is one pre-tokenizer: it splits each piece that the stage before it made.
-type stage struct {
-	split  splitter // nil: pieces stay whole
-	prefix bool     // put a space before a piece that does not start with one
-}
-
-// parsePreTokenizer takes Digits and Split, and ByteLevel at the end.
-func parsePreTokenizer(c *component) (stages []stage, err error) {
-	steps := c.steps()
-	for i, step := range steps {
-		s, err := step.stage()
-		if err != nil {
-			return nil, err
-		}
-		stages = append(stages, s)
-		if step.Type == "ByteLevel" && i+1 < len(steps) {
-			return nil, errors.New("pre_tokenizer Sequence goes on after ByteLevel, which is not supported")
-		}
-	}
-	if len(steps) == 0 || steps[len(steps)-1].Type != "ByteLevel" {
-		return nil, errors.New("pre_tokenizer does not end with ByteLevel: only byte-level BPE is supported")
-	}
-	return stages, nil
-}
-
-func (c component) stage() (stage, error) {
-	switch c.Type {
-	case "ByteLevel":
-		s := stage{prefix: c.AddPrefixSpace == nil || *c.AddPrefixSpace}
-		if c.UseRegex == nil || *c.UseRegex {
-			s.split = gpt2
-		}
-		return s, nil
-	case "Digits":
-		return stage{split: digits{c.IndividualDigits}}, nil
-	case "Split":
-		if c.Pattern.Regex == nil {
-			return stage{}, errors.New("pre_tokenizer Split by a plain string is not supported: expected one of the " +
-				"known patterns")
-		}
-		if isolated := c.Behavior == "Isolated" && !c.Invert || c.Behavior == "Removed" && c.Invert; !isolated {
-			return stage{}, fmt.Errorf("pre_tokenizer Split with behavior %q, invert %v is not supported: expected "+
-				"\"Isolated\"", c.Behavior, c.Invert)
-		}
-		s, ok := splitters[*c.Pattern.Regex]
-		if !ok {
-			return stage{}, fmt.Errorf("pre_tokenizer Split has a pattern that is not known: %q; known are those of "+
-				"GPT-2, Qwen2 and Llama 3", *c.Pattern.Regex)
-		}
-		return stage{split: s}, nil
-	}
-	return stage{}, fmt.Errorf("pre_tokenizer %q is not supported: expected ByteLevel, Split, Digits or a Sequence of "+
-		"these", c.Type)
-}
-
-// words calls emit for each word of s after stages.
-func words(stages []stage, s string, emit func(word string)) {
-	if s == "" {
-		return
-	}
-	if len(stages) == 0 {
-		emit(s)
-		return
-	}
-	first := stages[0]
-	if first.prefix && !strings.HasPrefix(s, " ") {
-		s = " " + s
-	}
-	for first.split != nil && s != "" {
-		n := first.split.next(s)
-		words(stages[1:], s[:n], emit)
-		s = s[n:]
-	}
-	words(stages[1:], s, emit)
 }
 
 // surround is what a post-processor adds before and after a text.
@@ -158,6 +98,9 @@ func parsePostProcessor(c *component) (s surround, err error) {
 		default:
 			return s, fmt.Errorf("post_processor %q is not supported: expected ByteLevel, TemplateProcessing or a "+
 				"Sequence of these", step.Type)
+		}
+		if step.stray != nil {
+			return s, fmt.Errorf("post_processor %w", step.stray)
 		}
 	}
 	return s, nil

@@ -1,9 +1,9 @@
-// Package bpe reads, runs and trains byte-level BPE tokenizers in Hugging Face's tokenizer.json format.
+// Package bpe reads and runs tokenizers in Hugging Face's tokenizer.json format, and trains byte-level BPE ones.
 //
-// It gives the ids of the Rust crate "tokenizers" for the pipelines it knows: a Unicode normal form (or none), the
-// pre-tokenizers ByteLevel, Digits, and Split with the patterns of GPT-2, Qwen2 and Llama 3, a BPE model, and
-// post-processors that put fixed tokens around a text. Every other pipeline (SentencePiece's Metaspace, Unigram,
-// WordPiece, unknown patterns, byte fallback, dropout) is refused at load time with an error that names it: a tokenizer
+// It gives the ids and the text of the Rust crate "tokenizers" for the pipelines it knows: byte-level BPE, BPE as
+// SentencePiece makes it (metaspaces, byte fallback), and Unigram, with the normalizers, pre-tokenizers, decoders and
+// post-processors that decoders' tokenizers are made of. Whatever else a file asks for (WordPiece, Precompiled, a
+// dropout, a pattern with lookbehind, an unknown key) is refused at load time with an error that names it: a tokenizer
 // that is nearly right silently trains on the wrong ids. Letters and numbers are those of Go's Unicode version: scripts
 // that are younger are split as symbols are.
 //
@@ -16,8 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
 )
 
 // MaxText is the longest text in bytes that can be encoded in one call.
@@ -25,21 +23,24 @@ const MaxText = 1 << 28
 
 // Tokenizer is a loaded tokenizer.json.
 type Tokenizer struct {
-	forms    []form
-	stages   []stage
-	model    *model // of the file
-	ordinary *model // never produces a special token
-	around   surround
-	added    []AddedToken
-	markup   *recogniser // every added token
-	spaces   *recogniser // only added tokens of white space, which cannot forge markup
-	pieces   []piece     // by id
-	ids      map[string]int32
+	normalizers []normalizer
+	stages      []stage
+	model       *model // of the file
+	ordinary    *model // never produces a special token
+	around      surround
+	decoder     decoder
+	added       []AddedToken
+	plain       matcher // added tokens that are searched as they are
+	normalized  matcher // the others, searched in the normalized rest
+	pieces      []piece // by id
+	ids         map[string]int32
 }
 
 // piece is what an id stands for.
 type piece struct {
+	spelled string
 	bytes   []byte // nil: the id is unused
+	single  bool   // a byte of a character
 	special bool
 }
 
@@ -58,12 +59,16 @@ func Parse(data []byte) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{}
 	var problems [6]error
+	var byteLevel bool
+	t.stages, byteLevel, problems[2] = parsePreTokenizer(f.PreTokenizer)
 	// The pipeline comes first: for a tokenizer of another kind it gives the clearer error.
-	t.model, problems[0] = parseModel(f.Model)
-	t.forms, problems[1] = parseNormalizer(f.Normalizer)
-	t.stages, problems[2] = parsePreTokenizer(f.PreTokenizer)
-	problems[3] = checkDecoder(f.Decoder)
+	t.model, problems[0] = parseModel(f.Model, byteLevel)
+	t.normalizers, problems[1] = parseNormalizer(f.Normalizer)
+	t.decoder, problems[3] = parseDecoder(f.Decoder)
 	t.around, problems[4] = parsePostProcessor(f.PostProcessor)
+	if problems[0] == nil && problems[2] == nil && byteLevel != t.decoder.byteLevel && problems[3] == nil {
+		problems[3] = errors.New("decoder and pre_tokenizer are not both ByteLevel: expected both or neither")
+	}
 	if t.model != nil {
 		problems[5] = t.setAdded(f.AddedTokens)
 	}
@@ -92,26 +97,28 @@ func (t *Tokenizer) setAdded(added []AddedToken) error {
 	t.added = slices.DeleteFunc(slices.Clone(added), func(a AddedToken) bool { return a.Content == "" })
 	t.pieces = make([]piece, size)
 	t.ids = make(map[string]int32, len(t.model.vocab)+len(added))
+	piece := func(spelled string) piece {
+		p := piece{spelled: spelled}
+		p.bytes, p.single = t.decoder.text(spelled, false)
+		return p
+	}
 	for token, id := range t.model.vocab {
-		t.pieces[id] = piece{bytes: tokenBytes(token)}
+		t.pieces[id] = piece(token)
 		t.ids[token] = id
 	}
 	specials := map[int32]bool{}
-	var blank []AddedToken
+	t.plain, t.normalized = newMatcher(), newMatcher()
 	for _, a := range t.added {
-		shown := a.Content
+		shown, m := a.Content, t.plain
 		if a.Normalized {
-			shown = normalize(t.forms, shown)
+			shown, m = normalize(t.normalizers, shown, true, true), t.normalized
 		}
-		t.pieces[a.ID] = piece{bytes: tokenBytes(shown), special: a.Special}
+		m.add(a, shown)
+		t.pieces[a.ID] = piece(shown)
+		t.pieces[a.ID].special = a.Special
 		t.ids[a.Content] = a.ID
-		if a.Special {
-			specials[a.ID] = true
-		} else if strings.TrimFunc(a.Content, unicode.IsSpace) == "" {
-			blank = append(blank, a)
-		}
+		specials[a.ID] = a.Special && a.ID != t.model.unk // which stands for what the vocabulary lacks
 	}
-	t.markup, t.spaces = newRecogniser(t.added, t.forms), newRecogniser(blank, t.forms)
 	t.ordinary = t.model.without(specials)
 	return nil
 }
@@ -141,14 +148,14 @@ func (t *Tokenizer) Add(a AddedToken) error {
 // any other, and no special token can come out. (Added tokens of white space only are the exception: they are how some
 // vocabularies write indentation.)
 func (t *Tokenizer) EncodeOrdinary(text string) ([]int32, error) {
-	ids, _, err := t.EncodeSegments([]Segment{{Text: text, Ordinary: true}})
+	ids, _, err := t.EncodeSegments([]Segment{{Text: text, Ordinary: true}}, false)
 	return ids, err
 }
 
 // EncodeMarkup encodes text in which added tokens are recognised, without the post-processor's tokens. It must only see
 // text that the program or its user wrote.
 func (t *Tokenizer) EncodeMarkup(text string) ([]int32, error) {
-	ids, _, err := t.EncodeSegments([]Segment{{Text: text}})
+	ids, _, err := t.EncodeSegments([]Segment{{Text: text}}, false)
 	return ids, err
 }
 
@@ -171,16 +178,8 @@ func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.pieces) && t.pieces[id].special
 }
 
-// tokenBytes returns the bytes that a token stands for: an added token with a character outside the byte-level alphabet
-// stands for its own UTF-8.
-func tokenBytes(token string) []byte {
-	if raw, ok := unspell(token); ok {
-		return []byte(raw)
-	}
-	return []byte(token)
-}
-
-// TokenBytes returns the bytes of one id, nil for an id that is not in the vocabulary. The caller must not change them.
+// TokenBytes returns the bytes of one id within a text, nil for an id that is not in the vocabulary. The caller must not
+// change them.
 func (t *Tokenizer) TokenBytes(id int32) []byte {
 	if id < 0 || int(id) >= len(t.pieces) {
 		return nil
@@ -191,11 +190,10 @@ func (t *Tokenizer) TokenBytes(id int32) []byte {
 // Decode joins the bytes of ids and replaces ill-formed UTF-8 by U+FFFD. Unknown ids, and with skipSpecial the special
 // tokens, are left out.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
+	stream := t.Stream(skipSpecial)
 	var out []byte
 	for _, id := range ids {
-		if !(skipSpecial && t.Special(id)) {
-			out = append(out, t.TokenBytes(id)...)
-		}
+		out = append(out, stream.Add(id)...)
 	}
-	return ToValidUTF8(string(out))
+	return ToValidUTF8(string(append(out, stream.Finish()...)))
 }

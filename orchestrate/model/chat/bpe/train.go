@@ -53,10 +53,10 @@ type trainer struct {
 
 // count splits texts into words and counts words and pairs.
 func (tr *trainer) count(texts []string, firstByte int32) {
-	stages := []stage{{split: qwen2}}
+	stages := []stage{{scan: qwen2}}
 	seen := map[string]int{}
 	for _, text := range texts {
-		words(stages, forms["NFC"].apply(ToValidUTF8(text)), func(w string) { seen[w]++ })
+		words(stages, forms["NFC"].apply(ToValidUTF8(text)), place{}, func(w string, _ place) { seen[w]++ })
 	}
 	for i, w := range slices.Sorted(maps.Keys(seen)) {
 		ids := make([]int32, len(w))
