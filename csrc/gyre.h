@@ -27,7 +27,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 12
+#define GYRE_ABI_VERSION 13
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -415,6 +415,13 @@ typedef enum {
   GYRE_FINISH_NOT_FINITE = 4  // the logits of its policy, while requests of other policies go on
 } gyre_finish;
 
+// Which unfinished requests leave their keys and values in the engine when they have drawn a token.
+typedef enum {
+  GYRE_KEEP_NONE = 0,
+  GYRE_KEEP_ABORTED = 1,  // those that are aborted
+  GYRE_KEEP_CUT = 2       // those that reach max_tokens, too
+} gyre_keep;
+
 typedef struct {
   uint64_t id;  // chosen by the caller, unique among unfinished requests
   const int32_t* prompt;
@@ -429,6 +436,12 @@ typedef struct {
   // The last so many tokens of the prompt were drawn for this request before: its reply goes on from there. They count
   // as output (positions of draws, max_tokens, stop strings) and are polled with log-probs of 0.
   int64_t drawn;
+  // Needs a pool for max_sequences sequences of max_length tokens. Keys and values stay until a request of this id is
+  // submitted, or gyre_engine_forget.
+  int32_t keep;  // gyre_keep
+  // The prompt's keys and values are those kept under this id, whatever weights computed them. What a sequence computes
+  // from there on is shared with nobody.
+  bool kept;
 } gyre_request;
 
 typedef struct {
@@ -439,6 +452,7 @@ typedef struct {
   int64_t cached_tokens;  // prompt tokens whose keys and values were found in the prefix cache
   int64_t token_offset;   // where this output's tokens start in the arrays of gyre_engine_poll
   int64_t alternatives;   // per token
+  bool kept;              // its keys and values stay under its id
 } gyre_output;
 
 typedef struct {
@@ -468,6 +482,8 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
                              int32_t* tokens, float* logprobs, float* sampling_logprobs,
                              gyre_alternative* alternatives, int64_t max_tokens, int64_t* count);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id);
+// Frees all keys and values that requests have left behind (gyre_request.keep).
+gyre_status gyre_engine_forget(gyre_engine* engine);
 gyre_status gyre_engine_sleep(gyre_engine* engine);
 void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);
 // After gyre_model_tensor_parallel: waits for the first rank's engine to make a step and computes this rank's shard of

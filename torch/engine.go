@@ -63,7 +63,20 @@ type Request struct {
 	// Drawn says how many of the prompt's last tokens were drawn for this request before, when it was given up: its reply
 	// goes on from there, to the tokens that it would have had. The output has them again, with log-probs of 0.
 	Drawn int
+	// Keep says when its keys and values stay in the engine after it has drawn a token, until [Engine.Forget] or another
+	// request of its id. The engine has to have room for MaxSequences sequences of MaxLength tokens.
+	Keep Keep
+	// Kept: they did, and this request goes on from them, whatever weights computed them.
+	Kept bool
 }
+
+// Keep is when a request leaves its keys and values in the engine: when it is aborted, or when its MaxTokens end it, too.
+type Keep int32
+
+const (
+	KeepAborted Keep = C.GYRE_KEEP_ABORTED
+	KeepCut     Keep = C.GYRE_KEEP_CUT
+)
 
 // Finish is the reason why a sequence ended.
 type Finish int32
@@ -89,7 +102,8 @@ type Output struct {
 	SamplingLogprobs []float32
 	Alternatives     [][]Alternative // of each token, in order of likelihood, lower ids first on ties
 	Finish           Finish
-	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
+	CachedTokens     int  // prompt tokens whose keys and values were found in the prefix cache
+	Kept             bool // its keys and values stay in the engine
 }
 
 // EnginePhase (gyre_engine_phase) is one kind of an engine's work: the time spent on it and what was computed in that
@@ -179,6 +193,7 @@ func (e *Engine) Submit(r Request) error {
 			id: C.uint64_t(r.ID), prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
 			sampling: *as[C.gyre_sampling](&r.Sampling),
 			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)), drawn: C.int64_t(r.Drawn),
+			keep: C.int32_t(r.Keep), kept: C.bool(r.Kept),
 		}
 		if n := len(r.StopStrings); n > 0 {
 			strings, lengths := make([]*C.char, n), make([]C.int64_t, n)
@@ -247,7 +262,7 @@ func (e *Engine) Poll() ([]Output, error) {
 	err := e.take(false, func(o C.gyre_output, r drawn) {
 		all = append(all, Output{
 			ID: uint64(o.id), Finish: Finish(o.finish), CachedTokens: int(o.cached_tokens), Tokens: r.tokens,
-			Logprobs: r.logprobs, SamplingLogprobs: r.sampling, Alternatives: r.alternatives,
+			Logprobs: r.logprobs, SamplingLogprobs: r.sampling, Alternatives: r.alternatives, Kept: bool(o.kept),
 		})
 	})
 	return all, err
@@ -289,6 +304,11 @@ func (e *Engine) take(unfinished bool, each func(o C.gyre_output, r drawn)) erro
 // [ErrNotFound].
 func (e *Engine) Abort(id uint64) error {
 	return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_abort(h, C.uint64_t(id)) })
+}
+
+// Forget frees the keys and values that requests have left behind (Request.Keep).
+func (e *Engine) Forget() error {
+	return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_forget(h) })
 }
 
 // Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the

@@ -34,7 +34,9 @@ gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r) {
                           .prompt = {r->prompt, r->prompt + r->prompt_len},
                           .sampling = r->sampling,
                           .stop_ids = {r->stop_ids, r->stop_ids + r->num_stop_ids},
-                          .drawn = r->drawn};
+                          .drawn = r->drawn,
+                          .keep = static_cast<gyre_keep>(r->keep),
+                          .kept = r->kept};
     for (int64_t i = 0; i < r->num_stop_strings; ++i) {
       request.stop_strings.emplace_back(r->stop_strings[i], static_cast<size_t>(r->stop_string_lens[i]));
     }
@@ -68,7 +70,8 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
                              .num_tokens = length,
                              .cached_tokens = output.cached_tokens,
                              .token_offset = used,
-                             .alternatives = top};
+                             .alternatives = top,
+                             .kept = output.kept};
       used += length;
     };
     if (unfinished) {
@@ -84,6 +87,8 @@ gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* 
 }
 
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id) { return guard(&gyre_engine::abort, engine, id); }
+
+gyre_status gyre_engine_forget(gyre_engine* engine) { return guard(&gyre_engine::forget, engine); }
 
 gyre_status gyre_engine_sleep(gyre_engine* engine) { return guard(&gyre_engine::sleep, engine); }
 

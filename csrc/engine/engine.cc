@@ -105,12 +105,15 @@ void Engine::submit(Request request) {
   }
   auto sequence = std::make_unique<Sequence>(std::move(request));
   stop_matcher_.resume(*sequence);
+  if (sequence->request.kept) return scheduler_.resume(std::move(sequence), policy.version());
+  scheduler_.drop(sequence->request.id);
   scheduler_.add(std::move(sequence));
 }
 
 void Engine::forget_older_weights() {
   const auto own = [&](const Sequence* s) { return s->request.policy.get() == &decoder_; };
-  if (weights_ != decoder_.version() && std::ranges::all_of(scheduler_.by_arrival(), own)) scheduler_.forget();
+  const bool changed = weights_ != decoder_.version();
+  if (changed && !scheduler_.keeps() && std::ranges::all_of(scheduler_.by_arrival(), own)) scheduler_.forget();
   weights_ = decoder_.version();
   scheduler_.renew([](const Sequence& s) { return s.request.policy->version(); });
 }
@@ -234,7 +237,7 @@ gyre_finish Engine::advance(Sequence& s, const Draw& draw) const {
 }
 
 void Engine::finish(uint64_t id, gyre_finish reason) {
-  const std::unique_ptr<Sequence> s = scheduler_.remove(id);
+  std::unique_ptr<Sequence> s = scheduler_.remove(id, reason);
   finished_.push_back({.id = id,
                        .finish = reason,
                        .position = 0,
@@ -242,7 +245,9 @@ void Engine::finish(uint64_t id, gyre_finish reason) {
                        .logprobs = std::move(s->logprobs),
                        .sampling_logprobs = std::move(s->sampling_logprobs),
                        .alternatives = std::move(s->alternatives),
-                       .cached_tokens = s->cached});
+                       .cached_tokens = s->cached,
+                       .kept = !s->pages.empty()});
+  if (!s->pages.empty()) scheduler_.keep(std::move(s));
 }
 
 std::optional<Output> Engine::poll(int64_t max_tokens) {
@@ -284,7 +289,10 @@ void Engine::abort(uint64_t id) {
   }
 }
 
+void Engine::forget() { scheduler_.drop_all(); }
+
 void Engine::sleep() {
+  forget();
   scheduler_.forget();
   kv_.reset();
   decoder_.release_packed();

@@ -52,6 +52,8 @@ class Engine {
   bool follow();
   // On the first rank: ends the follow() of the others, until this engine makes another step. One rank: does nothing.
   void dismiss();
+  // Frees what requests have left behind (Request::keep).
+  void forget();
   // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
   // computed again.
   void sleep();

@@ -155,6 +155,11 @@ int32_t PrefixCache::commit(int32_t page, std::span<const int32_t> tokens) {
   return equal;
 }
 
+void PrefixCache::move(int32_t page, uint64_t space) {
+  withdraw(page);
+  nodes_[page].space = space;
+}
+
 void PrefixCache::release(std::vector<int32_t>& pages) {
   // Backwards, so that a page counts as used later than what follows it.
   for (; !pages.empty(); pages.pop_back()) drop(pages.back());
@@ -165,7 +170,8 @@ void PrefixCache::drop(int32_t page) {
   if (node.users <= 0) throw std::logic_error("KV pool: page " + std::to_string(page) + " was released twice");
   if (--node.users > 0) return;
   withdraw(page);
-  if (!keep_ || node.filled == 0) return discard(page);
+  const bool found = node.child != kNone || (node.space & kPrivate) == 0;
+  if (!keep_ || node.filled == 0 || !found) return discard(page);
   node.used = ++clock_;
   ++cached_;
   if (evictable(node)) evictable_.insert({node.used, page});

@@ -26,6 +26,7 @@ namespace gyre {
 class PrefixCache {
  public:
   static constexpr int32_t kNone = -1;
+  static constexpr uint64_t kPrivate = uint64_t{1} << 63;  // in spaces of one sequence, whose pages nobody else finds
 
   // What the tree holds of a list of tokens.
   struct Match {
@@ -70,6 +71,8 @@ class PrefixCache {
   int32_t commit(int32_t page, std::span<const int32_t> tokens);
   // Removes a user from each page of the table, and empties the table.
   void release(std::vector<int32_t>& pages);
+  // Moves a page with one user, which goes on to fill it, to another space.
+  void move(int32_t page, uint64_t space);
   // Forgets everything. No page may have users.
   void clear();
 

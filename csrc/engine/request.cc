@@ -97,6 +97,12 @@ void check(const Request& request, const gyre_engine_config& config, const Model
   require(request.drawn >= 0 && request.drawn < std::min(prompt, s.max_tokens),
           name + "drawn must be between 0 and less than both the prompt's tokens and max_tokens, got " +
               std::to_string(request.drawn));
+  require(!request.kept || request.drawn > 0, name + "it goes on from kept keys and values, but nothing of it is drawn");
+  const int64_t all = config.max_sequences * pages_for(config.max_length);
+  require(request.keep == GYRE_KEEP_NONE || pool_pages(config, bytes_per_page) >= all,
+          name + "its keys and values can only be kept in a pool for max_sequences sequences of max_length tokens, " +
+              std::to_string(all) + " pages, but there are " + std::to_string(pool_pages(config, bytes_per_page)) +
+              ": leave kv_bytes 0 or lower max_sequences");
   for (const std::string& stop : request.stop_strings) require(!stop.empty(), name + "a stop string is empty");
   require(prompt < config.max_length, name + "the prompt has " + std::to_string(prompt) +
                                           " tokens, but prompt and output together may have " +

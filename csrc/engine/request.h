@@ -24,6 +24,8 @@ struct Request {
   std::vector<int32_t> stop_ids{};          // ids outside the vocabulary never occur and are harmless
   std::vector<std::string> stop_strings{};  // bytes
   int64_t drawn = 0;                        // last tokens of the prompt that are output of an earlier request
+  gyre_keep keep = GYRE_KEEP_NONE;
+  bool kept = false;  // the prompt's keys and values are those kept under the id
 };
 
 struct Output {
@@ -35,6 +37,7 @@ struct Output {
   std::vector<float> sampling_logprobs{};        // under the distribution sampled from; 0 for greedy
   std::vector<gyre_alternative> alternatives{};  // of each token in turn, as many as were asked for
   int64_t cached_tokens = 0;                     // prompt tokens whose keys and values were found in the prefix cache
+  bool kept = false;                             // its keys and values stay under its id
 };
 
 struct Sequence {
@@ -52,7 +55,8 @@ struct Sequence {
   std::vector<gyre_alternative> alternatives;
   std::string text;  // bytes of the output; kept only when there are stop strings
 
-  uint64_t weights = 0;        // the policy's version that the pages were computed with
+  uint64_t weights = 0;        // the policy's version that computes the rows
+  uint64_t space = 0;          // of the prefix cache: the same, or its own where older weights computed some of the pages
   std::vector<int32_t> pages;  // page table
   int64_t computed = 0;        // leading positions whose keys and values are in the pages
   int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1
@@ -68,6 +72,12 @@ struct Sequence {
   int64_t pending() const { return length() - computed; }
   // One row away from its next token, having produced some already.
   bool decoding() const { return outputs() > 0 && pending() == 1; }
+  // Its pages stay when it ends for this reason.
+  bool keeps(gyre_finish reason) const {
+    const bool asked = reason == GYRE_FINISH_ABORT ? request.keep != GYRE_KEEP_NONE
+                                                   : reason == GYRE_FINISH_LENGTH && request.keep == GYRE_KEEP_CUT;
+    return asked && pending() == 1 && (request.kept || outputs() > request.drawn);
+  }
   // The coming pass ends with this sequence's last token, so it yields a new one.
   bool samples() const { return scheduled > 0 && scheduled == pending(); }
 };

@@ -1,6 +1,8 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace gyre {
@@ -79,7 +81,7 @@ void Scheduler::commit() {
 // Makes the sequence's pages cover `positions`; false when the sequence itself had to give way.
 bool Scheduler::grow(Sequence& s, int64_t positions) {
   while (static_cast<int64_t>(s.pages.size()) < pages_for(positions)) {
-    const int32_t page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back(), s.weights);
+    const int32_t page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back(), s.space);
     if (page != PrefixCache::kNone) {
       s.pages.push_back(page);
       continue;
@@ -95,10 +97,10 @@ bool Scheduler::grow(Sequence& s, int64_t positions) {
 // for each sequence already running: otherwise it would soon be sent back. Its last token is always computed, for its
 // logits.
 Scheduler::Admission Scheduler::admit(std::unique_ptr<Sequence>& waiting, const CopyPage& copy) {
-  const int64_t others = static_cast<int64_t>(running_.size());
+  const int64_t others = static_cast<int64_t>(running_.size() + kept_.size());
   if (others >= max_sequences_) return Admission::kNoRoom;
   Sequence& s = *waiting;
-  const PrefixCache::Match match = cache_.find(std::span(s.tokens).first(s.length() - 1), s.weights);
+  const PrefixCache::Match match = cache_.find(std::span(s.tokens).first(s.length() - 1), s.space);
   if (match.pending) return Admission::kPending;
   const int64_t shared = static_cast<int64_t>(match.pages.size());
   if (cache_.available() - cache_.idle(match.pages) < pages_for(s.length()) - shared + others)
@@ -126,7 +128,7 @@ void Scheduler::share(Sequence& s, const PrefixCache::Match& match, const CopyPa
   int32_t page = match.partial;
   cache_.use(page);
   if (!append) {  // others have gone on from there in another way
-    page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back(), s.weights);
+    page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back(), s.space);
     if (page != PrefixCache::kNone) copy(match.partial, page);
     std::vector<int32_t> source = {match.partial};
     cache_.release(source);
@@ -138,6 +140,9 @@ void Scheduler::share(Sequence& s, const PrefixCache::Match& match, const CopyPa
 }
 
 void Scheduler::restart(size_t running) {
+  if (running_[running]->request.kept)
+    throw std::logic_error("request " + std::to_string(running_[running]->request.id) +
+                           ": keys and values of older weights cannot be computed again");
   std::unique_ptr<Sequence> s = std::move(running_[running]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(running));
   cache_.release(s->pages);
@@ -159,18 +164,59 @@ std::vector<Sequence*> Scheduler::by_arrival() const {
   return all;
 }
 
-std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
+std::unique_ptr<Sequence> Scheduler::remove(uint64_t id, gyre_finish reason) {
   std::unique_ptr<Sequence> sequence;
   if (ids_.erase(id) == 0) return sequence;
   if (const auto r = std::ranges::find_if(running_, has_id(id)); r != running_.end()) {
     sequence = std::move(*r);
     running_.erase(r);
-    cache_.release(sequence->pages);
+    if (!sequence->keeps(reason)) cache_.release(sequence->pages);
   } else if (const auto w = std::ranges::find_if(waiting_, has_id(id)); w != waiting_.end()) {
     sequence = std::move(*w);
     waiting_.erase(w);
   }
   return sequence;
+}
+
+void Scheduler::keep(std::unique_ptr<Sequence> sequence) {
+  sequence->scheduled = 0;
+  kept_[sequence->request.id] = std::move(sequence);
+}
+
+void Scheduler::resume(std::unique_ptr<Sequence> sequence, uint64_t weights) {
+  const auto found = kept_.find(sequence->request.id);
+  if (found == kept_.end() || found->second->tokens != sequence->tokens)
+    throw std::invalid_argument("request " + std::to_string(sequence->request.id) +
+                                ": no keys and values of these tokens are kept under its id");
+  const std::unique_ptr<Sequence> before = std::move(found->second);
+  kept_.erase(found);
+  sequence->pages = std::move(before->pages);
+  sequence->computed = before->computed;
+  sequence->weights = weights;
+  sequence->space = before->space;
+  if (before->weights != weights) {
+    sequence->space = PrefixCache::kPrivate | ++spaces_;
+    if (sequence->computed % kPageTokens != 0) cache_.move(sequence->pages.back(), sequence->space);
+  }
+  sequence->started = true;
+  sequence->arrival = ++arrivals_;
+  ids_.insert(sequence->request.id);
+  running_.push_back(std::move(sequence));
+}
+
+void Scheduler::drop(uint64_t id) {
+  const auto found = kept_.find(id);
+  if (found == kept_.end()) return;
+  cache_.release(found->second->pages);
+  kept_.erase(found);
+}
+
+void Scheduler::drop_all() {
+  while (!kept_.empty()) drop(kept_.begin()->first);
+}
+
+bool Scheduler::keeps() const {
+  return !kept_.empty() || std::ranges::any_of(running_, [](const auto& s) { return s->request.kept; });
 }
 
 void Scheduler::forget() {
@@ -182,7 +228,7 @@ void Scheduler::renew(const std::function<uint64_t(const Sequence&)>& version_of
   for (size_t i = running_.size(); i-- > 0;) {
     if (running_[i]->weights != version_of(*running_[i])) restart(i);
   }
-  for (auto& s : waiting_) s->weights = version_of(*s);
+  for (auto& s : waiting_) s->weights = s->space = version_of(*s);
 }
 
 }  // namespace gyre

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_set>
@@ -39,8 +40,18 @@ class Scheduler {
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
   // Running and waiting ones.
   std::vector<Sequence*> by_arrival() const;
-  // Takes out the sequence with this request id; null when there is none. Its pages stay in the cache.
-  std::unique_ptr<Sequence> remove(uint64_t id);
+  // Takes out the sequence with this request id; null when there is none. Its pages stay in the cache, or remain its
+  // own where it is to be kept.
+  std::unique_ptr<Sequence> remove(uint64_t id, gyre_finish reason);
+  // Keeps a removed sequence's pages under its id.
+  void keep(std::unique_ptr<Sequence> sequence);
+  // Adds a sequence that goes on from what is kept under its id, under weights of a version.
+  void resume(std::unique_ptr<Sequence> sequence, uint64_t weights);
+  // Releases what is kept under an id, or everything.
+  void drop(uint64_t id);
+  void drop_all();
+  // Whether pages of older weights may be in use.
+  bool keeps() const;
   // Forgets every key and value; running sequences go back to the queue.
   void forget();
   // Sends the running sequences back to the queue whose weights have another version now, and notes all versions.
@@ -69,6 +80,8 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of arrival, as is
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::unordered_set<uint64_t> ids_;  // of both
+  std::map<uint64_t, std::unique_ptr<Sequence>> kept_;  // by id; each takes the place of a running one
+  uint64_t spaces_ = 0;                                 // private ones so far
   uint64_t arrivals_ = 0;
   int64_t budget_ = 0;  // rows still free in the pass being scheduled
   int64_t preemptions_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;

@@ -76,6 +76,97 @@ TEST(Engine, NewWeightsInvalidateEveryCache) {
       std::equal(rest.tokens.begin(), rest.tokens.end(), outputs.at(2).tokens.begin() + 4, outputs.at(2).tokens.end()));
 }
 
+// One sequence alone, each token by a pass of its own over a pool of its own.
+struct Alone {
+  Alone(Decoder& d, Request r) : decoder(d), request(std::move(r)), kv(decoder.make_pages(20)), ids(request.prompt) {
+    pages.resize(20);
+    std::iota(pages.begin(), pages.end(), 0);
+  }
+  void draw(int64_t until) {
+    for (int64_t n = static_cast<int64_t>(logprobs.size()); n < until; ++n) {
+      const int64_t rows = static_cast<int64_t>(ids.size()) - computed;
+      const std::vector<RowSpan> spans = {{0, rows, computed, pages, nullptr}};
+      const at::Tensor hidden_NH = decoder.forward(std::span(ids).subspan(computed), spans, *kv);
+      const int64_t last[] = {rows - 1};
+      const at::Tensor logits_RV = decoder.row_logits(hidden_NH, last);
+      const Draw d = draw_token({logits_RV.const_data_ptr<float>(), static_cast<size_t>(decoder.config().vocab_size)},
+                                request.sampling, n, {});
+      computed = static_cast<int64_t>(ids.size());
+      ids.push_back(d.token);
+      logprobs.push_back(d.logprob);
+    }
+  }
+  std::vector<int32_t> tokens() const { return {ids.begin() + static_cast<int64_t>(request.prompt.size()), ids.end()}; }
+
+  Decoder& decoder;
+  Request request;
+  std::unique_ptr<KvPages> kv;
+  std::vector<int32_t> pages, ids;
+  std::vector<float> logprobs;
+  int64_t computed = 0;
+};
+
+// Sequences go on from keys and values of older weights as they would alone, whatever shares the pool with them; new
+// ones find nothing of these, though they begin with the same tokens.
+TEST(Engine, KeptKeysAndValuesOutliveTheirWeights) {
+  const Threads one(1);
+  auto decoder = tiny_decoder();
+  std::mt19937 generator(4);
+  const std::vector<int32_t> prompt = random_ids(generator, 40);
+  std::vector<Request> requests;
+  std::vector<Alone> alone;
+  for (int i = 0; i < 8; ++i) {
+    Request r{.id = 1 + static_cast<uint64_t>(i), .prompt = prompt, .sampling = {.temperature = 1, .max_tokens = 40}};
+    r.sampling.seed = static_cast<uint64_t>(i / 2);  // two that draw the same as long as nothing differs
+    r.sampling.top_p = 1;
+    alone.emplace_back(*decoder, r);
+    requests.push_back(r);
+  }
+  gyre_engine_config config = roomy();
+  config.max_sequences = 12;
+  config.max_batch_tokens = 33;
+  Engine engine(*decoder, config);
+  for (int version = 0; version < 3; ++version) {
+    for (int i = 0; i < 8; ++i) {  // all but two end early
+      Request r = requests[i];
+      const auto drawn = alone[i].tokens();
+      r.prompt.insert(r.prompt.end(), drawn.begin(), drawn.end());
+      r.drawn = static_cast<int64_t>(drawn.size());
+      r.kept = version > 0;
+      r.keep = i < 2 ? GYRE_KEEP_ABORTED : GYRE_KEEP_CUT;
+      if (i >= 2 && version < 2) r.sampling.max_tokens = r.drawn + 1 + (7 * i + 5 * version) % 13;
+      engine.submit(r);
+    }
+    Request fresh{.id = 100, .prompt = prompt, .sampling = {.max_tokens = 20}};
+    engine.submit(fresh);
+    std::map<uint64_t, Output> outputs;
+    for (int64_t step = 0, left = 1; left > 0; ++step) {
+      if (step == 9 && version < 2) engine.abort(1), engine.abort(2);
+      left = engine.step();
+      while (auto output = engine.poll(1 << 20)) outputs.emplace(output->id, std::move(*output));
+    }
+    expect_same({{100, outputs.at(100)}}, naive_each(*decoder, {fresh}), "a new one");
+    EXPECT_EQ(outputs.at(100).cached_tokens, version == 0 ? 39 : 0);
+    for (int i = 0; i < 8; ++i) {
+      const Output& got = outputs.at(1 + i);
+      const auto before = static_cast<int64_t>(alone[i].logprobs.size());
+      EXPECT_EQ(got.kept, version < 2) << i;
+      alone[i].draw(static_cast<int64_t>(got.tokens.size()));
+      EXPECT_EQ(got.tokens, alone[i].tokens()) << i << ", weights " << version;
+      EXPECT_TRUE(std::equal(got.logprobs.begin() + before, got.logprobs.end(), alone[i].logprobs.begin() + before));
+    }
+    if (version < 2) randomize(*decoder, 50 + version);
+  }
+  EXPECT_EQ(engine.stats().preemptions, 0);
+  EXPECT_EQ(engine.stats().blocks_free + engine.stats().blocks_cached, engine.stats().blocks_total);
+  Request lost = requests[0];
+  lost.drawn = 1, lost.kept = true;
+  EXPECT_THROW(engine.submit(lost), std::invalid_argument);
+  config.kv_bytes = 20 * decoder->bytes_per_page();
+  lost.kept = false, lost.keep = GYRE_KEEP_ABORTED;
+  EXPECT_THROW(Engine(*decoder, config).submit(lost), std::invalid_argument);
+}
+
 TEST(Engine, SleepFreesThePoolAndLosesNoRequest) {
   const Threads one(1);
   auto decoder = tiny_decoder();

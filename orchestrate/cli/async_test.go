@@ -101,11 +101,15 @@ func asyncConfig(t *testing.T, dir string) string {
 // An asynchronous run that is killed again and again goes on with what was under way, no token is older than allowed,
 // and its schedule repeats it to the same bits; so does that of a run that waits for its batches.
 func TestAsynchronousRunsRepeat(t *testing.T) {
-	for _, how := range []string{"recompute", "finish", "synchronous"} {
+	for _, how := range []string{"recompute", "finish", "keep", "synchronous"} {
 		t.Run(how, func(t *testing.T) {
 			dir := t.TempDir()
 			args := []string{"train", asyncConfig(t, dir), "rollout.on_update=" + how}
-			kills := 4
+			kills, every := 4, 1
+			if how == "keep" { // what is kept ends with a checkpoint
+				every = 2
+				args = append(args, "run.save_every=2", "rollout.max_tokens=24")
+			}
 			if how == "synchronous" {
 				args, kills = append(args[:2], "rollout.staleness=0"), 0
 			}
@@ -123,7 +127,7 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 			}
 			mustIn(t, dir, append(args, "--resume")...)
 			mustIn(t, dir, append(args, "run.name=again", "--replay-schedule", "runs/tiny")...)
-			sameCheckpoints(t, filepath.Join(dir, "runs/tiny"), filepath.Join(dir, "runs/again"), 8)
+			sameCheckpoints(t, filepath.Join(dir, "runs/tiny"), filepath.Join(dir, "runs/again"), every, 8)
 			if how != "synchronous" {
 				holdsStaleness(t, filepath.Join(dir, "runs/tiny"), 4, how)
 				exactLogprobs(t, dir, filepath.Join(dir, "runs/tiny"))
@@ -132,10 +136,10 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 	}
 }
 
-// sameCheckpoints holds the weights after every step of a run against another's.
-func sameCheckpoints(t *testing.T, want, got string, steps int) {
+// sameCheckpoints holds the weights of a run's checkpoints against another's.
+func sameCheckpoints(t *testing.T, want, got string, every, steps int) {
 	t.Helper()
-	for step := 1; step <= steps; step++ {
+	for step := every; step <= steps; step += every {
 		name := filepath.Join("global_step_"+strconv.Itoa(step), "actor", "model.safetensors")
 		if !bytes.Equal(readFile(t, filepath.Join(want, name)), readFile(t, filepath.Join(got, name))) {
 			t.Fatalf("the weights after step %d differ", step)
@@ -168,13 +172,18 @@ func holdsStaleness(t *testing.T, run string, most float64, how string) {
 	if older == 0 {
 		t.Error("no token was drawn before the step that trained on it")
 	}
+	mixed := 0
 	for _, e := range rolloutsOf(t, run) {
+		mixed += len(e.Mixed)
 		for _, r := range e.Versions[min(1, len(e.Versions)):] {
 			inside := slices.ContainsFunc(e.Turns, func(turn episode.Turn) bool { return turn.Reply < r.Token && r.Token < turn.End })
 			if inside && how == "finish" {
 				t.Errorf("step %d, episode %d: the weights changed within a reply, at token %d", e.Step, e.Index, r.Token)
 			}
 		}
+	}
+	if (mixed > 0) != (how == "keep") {
+		t.Errorf("%d parts of replies were drawn with keys and values of older weights", mixed)
 	}
 }
 
@@ -198,11 +207,13 @@ func rolloutsOf(t *testing.T, run string) (all []*episode.Episode) {
 func exactLogprobs(t *testing.T, dir, run string) {
 	t.Helper()
 	episodes := rolloutsOf(t, run)
-	checked := 0
+	checked, mixed, apart := 0, 0, 0
 	for version := 0; version < 8; version++ {
 		model := filepath.Join(run, "global_step_"+strconv.Itoa(version), "actor")
 		if version == 0 {
 			model = tinyPolicy(t)
+		} else if _, err := os.Stat(model); err != nil {
+			continue // not saved
 		}
 		var rows bytes.Buffer
 		var drew []*episode.Episode
@@ -230,7 +241,14 @@ func exactLogprobs(t *testing.T, dir, run string) {
 			e := drew[i]
 			for token, sampled := range e.Mask {
 				at, _ := slices.BinarySearchFunc(e.Versions, token+1, func(r episode.Run, t int) int { return cmp.Compare(r.Token, t) })
+				older := slices.ContainsFunc(e.Mixed, func(part [2]int) bool { return part[0] <= token && token < part[1] })
 				if !sampled || e.Versions[at-1].Version != version {
+					continue
+				}
+				if older {
+					if mixed++; *row.Logprobs[token] != e.Logprob[token] {
+						apart++
+					}
 					continue
 				}
 				if checked++; *row.Logprobs[token] != e.Logprob[token] {
@@ -240,8 +258,11 @@ func exactLogprobs(t *testing.T, dir, run string) {
 			}
 		}
 	}
-	if checked < 500 {
+	if checked < 300 {
 		t.Errorf("only %d tokens were compared", checked)
+	}
+	if mixed > 0 && apart == 0 {
+		t.Errorf("none of %d tokens tells that older weights computed its keys and values", mixed)
 	}
 }
 

@@ -219,9 +219,9 @@ func (c *Config) checkAhead(report func(key, format string, args ...any)) {
 	if c.Rollout.Staleness == 0 {
 		return
 	}
-	if c.Rollout.OnUpdate == "keep" {
-		report("rollout.on_update", "this version cannot keep keys and values of older weights: take \"recompute\" or "+
-			"\"finish\"")
+	if c.Rollout.OnUpdate == "keep" && c.Engine.KVMiB > 0 {
+		report("engine.kv_mib", "keys and values can only be kept where there is room for engine.max_sequences replies of "+
+			"rollout.max_length tokens (rollout.on_update = \"keep\"): leave it 0 and lower engine.max_sequences")
 	}
 	if c.Rollout.Replies == "action" {
 		report("rollout.staleness", "the log-probs under the weights that drew a reply are not known of the action that "+

@@ -238,7 +238,7 @@ type Rollout struct {
 	// batch. With more, episodes of later steps are played while environments wait and weights are updated.
 	Staleness int `toml:"staleness" default:"0" range:"[0,1000]"`
 	// What becomes of replies under way when the weights change: recompute, they go on and their keys and values are
-	// computed again; finish, they are completed first.
+	// computed again; keep, they go on from those of the older weights; finish, they are completed first.
 	OnUpdate string `toml:"on_update" default:"recompute" oneof:"keep,recompute,finish"`
 	// Share of the training episodes of the last four steps that may be left out because their environments failed,
 	// each twice, before the run ends.

@@ -32,6 +32,7 @@ type record struct {
 	Turns      [][]int                `json:"turns"` // observation, reply, end
 	Contexts   []int                  `json:"contexts,omitempty"`
 	Versions   [][]int                `json:"versions,omitempty"` // token, version
+	Mixed      [][2]int               `json:"mixed,omitempty"`    // from token, to before token
 	Components map[string][][]float64 `json:"components,omitempty"`
 }
 
@@ -43,7 +44,7 @@ func Encode(e *Episode) ([]byte, error) {
 	}
 	r := record{Step: e.Step, Group: e.Group, Episode: e.Index, Tag: e.Tag, Label: e.Label, Gold: e.Gold, Seed: e.Seed,
 		IDs: e.IDs, Mask: make([]int, len(e.Mask)), Rewards: rewardPairs(e.Rewards), Score: e.Score, Success: e.Success,
-		Stop: e.Stop, Turns: make([][]int, len(e.Turns)), Contexts: e.Contexts}
+		Stop: e.Stop, Turns: make([][]int, len(e.Turns)), Contexts: e.Contexts, Mixed: e.Mixed}
 	for t, sampled := range e.Mask {
 		if sampled {
 			r.Mask[t] = 1
@@ -224,6 +225,7 @@ func (r record) episode() (_ *Episode, err error) {
 		}
 		e.Versions = append(e.Versions, Run{Token: pair[0], Version: pair[1]})
 	}
+	e.Mixed = r.Mixed
 	if e.Rewards, err = readRewards("rewards", r.Rewards); err != nil {
 		return nil, err
 	}

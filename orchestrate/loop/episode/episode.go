@@ -76,6 +76,9 @@ type Episode struct {
 	// Versions are the versions of the weights that drew the tokens, in runs: each holds from its token on until the next.
 	// A version counts the training steps before; nil = unknown.
 	Versions []Run
+	// Mixed are the tokens, from one to before another, that were drawn with keys and values of older weights than the
+	// version's: their log-probs are not the ones that the version alone would give.
+	Mixed [][2]int
 	// Metrics are those of the environment (means over turns) and of the episode, not saved; sums of components are
 	// not among them.
 	Metrics map[string]float64
@@ -185,6 +188,11 @@ func (e *Episode) Check() error {
 		if run.Token < 0 || run.Token >= n || run.Version < 0 || i > 0 && run.Token <= e.Versions[i-1].Token {
 			return fmt.Errorf("versions[%d] = [%d, %d], expected a token behind that of the entry before and below %d, and a "+
 				"version of 0 or more", i, run.Token, run.Version, n)
+		}
+	}
+	for i, part := range e.Mixed {
+		if part[0] < 0 || part[0] >= part[1] || part[1] > n {
+			return fmt.Errorf("mixed[%d] = %v, expected tokens of the episode: from 0 or more to before %d or fewer", i, part, n)
 		}
 	}
 	return e.checkTurns()

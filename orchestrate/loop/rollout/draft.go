@@ -30,6 +30,9 @@ func (r *runner) draw(out torch.Output, version int) {
 	if n := len(r.versions); len(out.Tokens) > known && (n == 0 || r.versions[n-1].Version != version) {
 		r.versions = append(r.versions, episode.Run{Token: len(r.transcript.ids) + known, Version: version})
 	}
+	if start := len(r.transcript.ids); r.older && len(out.Tokens) > known {
+		r.mixed = append(r.mixed, [2]int{start + known, start + len(out.Tokens)})
+	}
 }
 
 // relive starts an episode and gives it the replies that it has had. An environment that says something else this time

@@ -22,6 +22,8 @@ type floor struct {
 	requests map[uint64]*runner // by request id: replies being sampled
 	ready    []*runner          // whose next reply nobody has asked for yet
 	still    bool               // nobody asks: the weights are about to change, or the engine is another's
+	keeps    bool               // replies go on from keys and values of older weights
+	fresh    bool               // those of the replies that wait have been given up since the last resume
 	away     int                // runners that are with the workers
 	opening  int                // those of them whose first prompt is not there yet
 	step     time.Duration      // of the last sampling step
@@ -169,7 +171,15 @@ func (f *floor) ask(one *runner) error {
 		f.ready = append(f.ready, one)
 		return nil
 	}
+	cut := allowed < request.Sampling.MaxTokens-len(one.draft.IDs)
 	request.Sampling.MaxTokens = min(request.Sampling.MaxTokens, len(one.draft.IDs)+allowed)
+	if f.keeps {
+		request.Keep, request.Kept = torch.KeepAborted, one.kept
+		if cut {
+			request.Keep = torch.KeepCut
+		}
+		one.older, one.kept = one.kept, false
+	}
 	if err := f.player.source.Submit(request); err != nil {
 		return fmt.Errorf("%s: %w", one, err)
 	}
@@ -184,7 +194,7 @@ func (f *floor) ask(one *runner) error {
 // resume asks for all that wait, under weights of a version.
 func (f *floor) resume(version int) error {
 	ready := f.ready
-	f.ready, f.version, f.still = nil, version, false
+	f.ready, f.version, f.still, f.fresh = nil, version, false, false
 	for _, one := range ready {
 		if err := f.ask(one); err != nil {
 			return err
@@ -213,9 +223,22 @@ func (f *floor) withdraw() error {
 		one := f.requests[out.ID]
 		delete(f.requests, out.ID)
 		one.draw(out, f.version)
+		one.kept = out.Kept
 		f.ready = append(f.ready, one)
 	}
 	return nil
+}
+
+// forget gives up the keys and values of the replies that wait.
+func (f *floor) forget() error {
+	if !f.keeps {
+		return nil
+	}
+	f.fresh = true
+	for _, one := range f.ready {
+		one.kept = false
+	}
+	return f.driver.Engine.(*torch.Engine).Forget()
 }
 
 // sample advances all replies by a step and hands the finished ones to the workers.
@@ -247,13 +270,14 @@ func (f *floor) sample() error {
 		if goesOn, err := one.entry.allows(len(one.transcript.ids)+len(out.Tokens)-1, f.version); err != nil {
 			return fmt.Errorf("%s: %w", one, err)
 		} else if goesOn == 1 && out.Finish == torch.FinishLength && len(out.Tokens) < one.maxTokens() {
+			one.kept = out.Kept
 			f.ready = append(f.ready, one) // the rest is another version's
 			continue
 		}
 		reply := one.draft
 		one.round.stats.NewTokens += len(reply.IDs)
 		one.traced.Answered(one.transcript.length(), out.CachedTokens, len(reply.IDs), out.Finish.String())
-		one.draft, one.replies = drawn{}, append(one.replies, reply)
+		one.draft, one.older, one.replies = drawn{}, false, append(one.replies, reply)
 		f.send(one, func(ctx context.Context) error { return one.answer(ctx, reply.IDs, reply.Logprobs, true) })
 	}
 	return nil

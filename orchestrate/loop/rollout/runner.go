@@ -48,6 +48,9 @@ type runner struct {
 	draft    drawn         // the beginning of a reply that goes on
 	replies  []drawn       // that are complete
 	versions []episode.Run // of the weights that drew the tokens
+	mixed    [][2]int      // tokens drawn with keys and values of older weights: from, to
+	kept     bool          // the sampler has the draft's keys and values
+	older    bool          // the reply goes on from those of older weights
 	// asking and outside count the tokens of prompts and replies of an agent outside.
 	asking, outside int
 
@@ -255,7 +258,7 @@ func (r *runner) episode(step int) *episode.Episode {
 		Step: step, Group: r.group, Index: r.index, Tag: r.source.Tag, Label: r.game.start.Name,
 		Gold: r.game.start.Answer, Seed: r.seed,
 		IDs: slices.Clip(t.ids), Mask: t.mask, Logprob: t.logprob, Rewards: t.rewards, Turns: t.turns,
-		Components: t.components, Contexts: t.contexts, Versions: r.versions,
+		Components: t.components, Contexts: t.contexts, Versions: r.versions, Mixed: r.mixed,
 		Success: r.stop == episode.Terminated && r.game.success, Stop: r.stop, Metrics: map[string]float64{},
 	}
 	if t.unknown || r.otherTemperature {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
 	"gyre/orchestrate/loop/versions"
 )
 
@@ -23,6 +24,7 @@ type UnderWay struct {
 	Replies  []drawn  `json:"replies"`
 	Draft    *drawn   `json:"draft,omitempty"` // of a reply that is not complete
 	Versions [][2]int `json:"versions"`
+	Mixed    [][2]int `json:"mixed,omitempty"`
 }
 
 // UnderWay is what a paused window has begun. A window that is nil has begun nothing.
@@ -33,7 +35,7 @@ func (w *Window) UnderWay() (all []UnderWay) {
 	for _, r := range w.rounds {
 		for _, one := range r.runners[:r.started] {
 			u := UnderWay{Step: r.plan.Step, Episode: one.index, Attempt: one.attempt, Replies: one.replies,
-				Versions: versions.Pairs(one.versions)}
+				Versions: versions.Pairs(one.versions), Mixed: one.mixed}
 			if one.ended && one.failed() {
 				u.Failure = &failure{one.stop, one.game.failure.Error()}
 			}
@@ -49,6 +51,7 @@ func (w *Window) UnderWay() (all []UnderWay) {
 // Restore begins what another window had begun, in its order. Environments are started anew and given the actions that
 // they have had.
 func (w *Window) Restore(all []UnderWay) error {
+	w.floor.fresh = true
 	for _, u := range all {
 		if n := len(w.rounds); n == 0 || w.rounds[n-1].plan.Step < u.Step {
 			if err := w.begin(u.Step); err != nil {
@@ -71,7 +74,7 @@ func (w *Window) Restore(all []UnderWay) error {
 			one.recall(*u.Failure)
 			continue
 		}
-		one.replies, one.versions = u.Replies, versions.Runs(u.Versions)
+		one.replies, one.versions, one.mixed = u.Replies, versions.Runs(u.Versions), u.Mixed
 		if u.Draft != nil {
 			one.draft = *u.Draft
 		}
@@ -84,7 +87,7 @@ func (w *Window) Restore(all []UnderWay) error {
 // that drew them may be gone.
 func (r *runner) revive(f *floor) {
 	fresh := &runner{player: r.player, kind: r.kind, slot: r.slot, round: r.round, attempt: r.attempt + 1, entry: r.entry,
-		replies: r.replies, draft: r.draft, versions: r.versions, asked: true}
+		replies: r.replies, draft: r.draft, versions: r.versions, mixed: r.mixed, asked: true}
 	r.round.runners[r.index] = fresh
 	f.send(fresh, func(ctx context.Context) error { return fresh.relive(ctx, r.replies) })
 }

@@ -21,7 +21,7 @@ import (
 // It belongs to the trainer's goroutine. Replies grow between two passes of the trainer's models (Between), always under
 // the weights that the step began with; environments answer meanwhile on goroutines of their own. Before the weights
 // change (Changing) all requests are taken back from the sampler. They go on under the new weights, which compute keys
-// and values again.
+// and values again unless they are kept.
 type Window struct {
 	WindowOptions
 	ctx    context.Context
@@ -29,6 +29,7 @@ type Window struct {
 	floor  *floor
 	depth  int       // batches that are begun ahead of the present one: as many as Staleness, at most
 	rounds []*round  // of the next steps, in their order
+	Fresh  bool      // at the beginning of the present step all keys and values under way were computed again
 	left   time.Time // when the trainer last went on
 	last   time.Time // when it last had a batch
 	spent  Beside
@@ -41,6 +42,7 @@ type WindowOptions struct {
 	First     int                 // the next step
 	Last      int                 // of the run
 	Finish    bool                // replies are completed before the weights change
+	Keep      bool                // they go on from keys and values of older weights, until somebody else samples
 	Repeat    *versions.Schedule  // what weights draw what; nil: it comes as it comes
 }
 
@@ -65,7 +67,7 @@ func NewWindow(ctx context.Context, p *Player, o WindowOptions) (*Window, error)
 	}
 	w := &Window{WindowOptions: o, ctx: ctx, player: p, depth: min(1, o.Staleness), last: time.Now()}
 	w.floor = newFloor(ctx, p, (o.Staleness+1)*o.Plan(o.First).Episodes())
-	w.floor.still, w.floor.driver = true, driver
+	w.floor.still, w.floor.driver, w.floor.keeps = true, driver, o.Keep
 	return w, nil
 }
 
@@ -158,6 +160,10 @@ func (w *Window) enter(step int) (*round, error) {
 			return nil, err
 		}
 	}
+	if err := w.follow(step); err != nil {
+		return nil, err
+	}
+	w.Fresh = w.floor.fresh
 	if err := w.floor.resume(step - 1); err != nil {
 		return nil, err
 	}
@@ -172,6 +178,23 @@ func (w *Window) enter(step int) (*round, error) {
 	}
 	w.start(r, len(r.runners))
 	return r, w.admit(step)
+}
+
+// follow gives up keys and values where the run that is repeated has done so.
+func (w *Window) follow(step int) error {
+	if w.Repeat == nil || !w.Keep {
+		return nil
+	}
+	then := w.Repeat.Fresh(step)
+	if then && !w.floor.fresh {
+		return w.floor.forget()
+	}
+	drafts := slices.ContainsFunc(w.floor.ready, func(one *runner) bool { return len(one.draft.IDs) > 0 })
+	if !then && w.floor.fresh && drafts {
+		return errors.New("replies go on from keys and values of older weights in the run that is repeated, which are gone " +
+			"here: save, validate and analyse at the steps of that run")
+	}
+	return nil
 }
 
 // begin makes the round of a step. Nobody plays yet.
@@ -309,16 +332,19 @@ func (w *Window) Changing() error {
 		}
 		w.spent.Sampled += time.Since(begun)
 	}
-	return w.Pause()
+	return w.floor.withdraw()
 }
 
 // Pause takes all requests back from the sampler, for others to use it or to write down what is under way. They go on
-// with the next step. A window that is nil has none.
+// with the next step, from keys and values that are computed again. A window that is nil has none.
 func (w *Window) Pause() error {
 	if w == nil {
 		return nil
 	}
-	return w.floor.withdraw()
+	if err := w.floor.withdraw(); err != nil {
+		return err
+	}
+	return w.floor.forget()
 }
 
 // Spent is what has happened beside the update since the last call.

@@ -1,14 +1,17 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"gyre/internal/atomicfile"
@@ -54,7 +57,7 @@ func (t *Trainer) openAhead(ctx context.Context, from string) error {
 	}
 	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: t.State.Step + 1, Last: c.Run.Steps,
 		Plan:   func(step int) rollout.Plan { return rollout.TrainingPlan(c, step) },
-		Finish: c.Rollout.OnUpdate == "finish"}
+		Finish: c.Rollout.OnUpdate == "finish", Keep: c.Rollout.OnUpdate == "keep"}
 	if o.Repeat != "" {
 		options.Repeat, err = openSchedule(o.Repeat, t.State.Step+1, t.Until)
 		if err != nil {
@@ -102,6 +105,7 @@ func (a *ahead) batch(play func() ([]*episode.Episode, rollout.Stats, error)) ([
 	a.line = versions.Closed{Begun: begun, Closed: a.now()}
 	a.line.Sampling.Before, a.line.Waiting.Before = stats.Generation.Seconds(), stats.EnvWait.Seconds()
 	if a.window != nil {
+		a.line.Fresh = a.window.Keep && a.window.Fresh
 		a.clock.Add("wait_trainer", time.Duration((a.line.Closed-begun)*float64(time.Second)))
 	}
 	return episodes, stats, nil
@@ -185,6 +189,33 @@ type stalenessMetrics struct {
 	Mean   float64            `metric:"staleness/mean" unit:"steps" doc:"training steps between the drawing of a token and the training on it, mean over the sampled tokens trained on (runs with rollout.staleness > 0)"`
 	Max    int                `metric:"staleness/max" unit:"steps" doc:"the most: at most rollout.staleness"`
 	Shares map[string]float64 `metric:"staleness/share/{steps}" unit:"share" doc:"of the sampled tokens, by staleness"`
+	Mixed  float64            `metric:"staleness/mixed" unit:"share" doc:"of the sampled tokens: drawn with keys and values of older weights (rollout.on_update = keep)"`
+}
+
+// mixedMetrics say what keys and values of older weights make of log-probs.
+type mixedMetrics struct {
+	Mean float64 `metric:"ratio/mixed_mean" doc:"of tokens that the newest weights drew with keys and values of older ones (rollout.on_update = keep), where the trainer has scored them before its first change: mean distance of the recorded log-prob from that of the newest weights alone"`
+	Max  float64 `metric:"ratio/mixed_max" doc:"the largest"`
+}
+
+// newMixedMetrics compare the log-probs of episodes with those of the weights before a step's update; ok tells whether
+// there is such a token.
+func newMixedMetrics(episodes []*episode.Episode, scored [][]float32, step int) (m mixedMetrics, ok bool) {
+	tokens := 0.0
+	for i, e := range episodes {
+		for _, part := range e.Mixed {
+			for t := part[0]; t < part[1]; t++ {
+				run, _ := slices.BinarySearchFunc(e.Versions, t+1, func(r episode.Run, t int) int { return cmp.Compare(r.Token, t) })
+				if !e.Mask[t] || run == 0 || e.Versions[run-1].Version != step-1 {
+					continue
+				}
+				gap := math.Abs(float64(scored[i][t]) - float64(e.Logprob[t]))
+				m.Mean, m.Max, tokens = m.Mean+gap, max(m.Max, gap), tokens+1
+			}
+		}
+	}
+	m.Mean /= max(tokens, 1)
+	return m, tokens > 0
 }
 
 // newStalenessMetrics describe a batch that is trained on at a step.
@@ -204,7 +235,11 @@ func newStalenessMetrics(episodes []*episode.Episode, step int) stalenessMetrics
 			m.Mean, m.Max = m.Mean+float64(stale), max(m.Max, stale)
 			m.Shares[fmt.Sprint(stale)]++
 		}
+		for _, part := range e.Mixed {
+			m.Mixed += float64(part[1] - part[0])
+		}
 	}
+	m.Mixed /= max(tokens, 1)
 	m.Mean /= max(tokens, 1)
 	for key := range m.Shares {
 		m.Shares[key] /= tokens

@@ -34,6 +34,9 @@ func (p *preparation) correct(ctx context.Context, s *Selection, line metrics.Li
 	b, c := s.Batch, p.Config
 	if c.Corrects() {
 		line.Add(p.weigh(s))
+		if m, ok := newMixedMetrics(s.Episodes, b.Old, s.step); ok {
+			line.Add(m)
+		}
 	}
 	if c.Actor.EntropyTop < 1 {
 		what := train.What{Entropy: true, Temperature: experiment.Temperature(c)}

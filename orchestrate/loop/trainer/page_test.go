@@ -24,7 +24,7 @@ var documented = map[string][]any{
 	"rollout": {rollout.Stats{}, episodeMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
 	"batch":   {batchMetrics{}, analysisOnly{}},
 	"filter":  {selectionMetrics{}},
-	"update": {stalenessMetrics{}, correctionMetrics{}, scoreMetrics{}, advantage.Reweighting{},
+	"update": {stalenessMetrics{}, mixedMetrics{}, correctionMetrics{}, scoreMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},
 	"analysis":   {analysisMetrics{}, sourceMetrics{}, gradients.ShareMetrics{}},

@@ -32,7 +32,7 @@ type fitting struct {
 	// fill, if not nil, fills what the loss reads of a whole mini-batch of rows of the batch.
 	fill func(ctx context.Context, mini *train.Batch, rows []int, at fill) error
 	// first, if not nil, is shown the first mini-batch with the log-probs that the update found.
-	first func(mini *train.Batch)
+	first func(mini *train.Batch, rows []int)
 }
 
 // fit runs the epochs and sums up what the mini-batches found.
@@ -63,7 +63,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 			if m.batches == 0 {
 				m.gap = losses.LogprobGapMax
 				if f.first != nil {
-					f.first(mini)
+					f.first(mini, rows)
 				}
 			}
 			sum.Add(losses)
@@ -120,7 +120,12 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 		return u.preparation.fillMiniBatch(ctx, mini, at)
 	}
 	if u.preparation.older && !u.Config.Corrects() {
-		f.first = func(mini *train.Batch) { s.Line.Add(drift(mini)) }
+		f.first = func(mini *train.Batch, rows []int) {
+			s.Line.Add(drift(mini))
+			if m, ok := newMixedMetrics(train.Rows(s.Chosen.Episodes, rows), mini.Current, s.Number); ok {
+				s.Line.Add(m)
+			}
+		}
 	}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
 	if err != nil {

@@ -23,12 +23,15 @@ const File = "schedule.jsonl"
 // Closed is a line of a schedule: a training step with its batch and the times of the run at which things happened, in
 // seconds.
 type Closed struct {
-	Step     int       `json:"step"`
-	Begun    float64   `json:"begun"`   // the trainer asks for the batch
-	Closed   float64   `json:"closed"`  // the batch is complete
-	Changed  float64   `json:"changed"` // the weights have changed: the next version counts
-	Sampling Spent     `json:"sampling"`
-	Waiting  Spent     `json:"waiting"`
+	Step     int     `json:"step"`
+	Begun    float64 `json:"begun"`   // the trainer asks for the batch
+	Closed   float64 `json:"closed"`  // the batch is complete
+	Changed  float64 `json:"changed"` // the weights have changed: the next version counts
+	Sampling Spent   `json:"sampling"`
+	Waiting  Spent   `json:"waiting"`
+	// Fresh: at the step's beginning keys and values of all replies under way were computed again (rollout.on_update =
+	// "keep").
+	Fresh    bool      `json:"fresh,omitempty"`
 	Episodes []Entered `json:"episodes"`
 }
 
@@ -164,6 +167,9 @@ func (s *Schedule) Runs(step, index int) (runs []episode.Run, known bool) {
 	}
 	return nil, false
 }
+
+// Fresh tells whether keys and values under way were computed again at the beginning of a step.
+func (s *Schedule) Fresh(step int) bool { return s.at(step).Fresh }
 
 // Begins is the first version that draws tokens of a step's batch.
 func (s *Schedule) Begins(step int) int {
