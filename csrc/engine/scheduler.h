@@ -42,7 +42,7 @@ class Scheduler {
   std::vector<Sequence*> by_arrival() const;
   // Takes out the sequence with this request id; null when there is none. Its pages stay in the cache, or remain its
   // own where it is to be kept.
-  std::unique_ptr<Sequence> remove(uint64_t id, gyre_finish reason);
+  std::unique_ptr<Sequence> remove(uint64_t id, gyre_finish reason = GYRE_FINISH_STOP);
   // Keeps a removed sequence's pages under its id.
   void keep(std::unique_ptr<Sequence> sequence);
   // Adds a sequence that goes on from what is kept under its id, under weights of a version.

@@ -35,6 +35,7 @@ type sleeperOptions struct {
 	Milliseconds int     `option:"milliseconds" doc:"the longest wait of a call"`
 	Fails        float64 `option:"fails" doc:"share of the steps that fail"`
 	Hangs        bool    `option:"hangs" doc:"the third step of all hangs"`
+	Flat         bool    `option:"flat" doc:"every other group earns nothing"`
 }
 
 var sleeperSteps atomic.Int64
@@ -72,7 +73,11 @@ func (s *sleeper) Observe() envs.Observation {
 
 func (s *sleeper) Step(ctx context.Context, action string) (envs.Result, error) {
 	s.turn++
-	return envs.Result{Reward: float64(len(action)+int(s.seed)%3) / 10, Valid: true, Done: s.turn == 3}, s.sleep(ctx)
+	reward := float64(len(action)+int(s.seed)%3) / 10
+	if s.options.Flat && s.seed%2 == 0 {
+		reward = 0
+	}
+	return envs.Result{Reward: reward, Valid: true, Done: s.turn == 3}, s.sleep(ctx)
 }
 
 func (s *sleeper) Close() error { return nil }
@@ -110,8 +115,13 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 				every = 2
 				args = append(args, "run.save_every=2", "rollout.max_tokens=24")
 			}
+			refill := []string{"algorithm.preset=dapo", "filter.max_batches=2", "filter.strategy=top_p",
+				"envs.0.options.flat=true", "envs.1.options.flat=true"}
 			if how == "synchronous" {
 				args, kills = append(args[:2], "rollout.staleness=0"), 0
+			}
+			if how != "recompute" && how != "finish" {
+				args = append(args, refill...)
 			}
 			random := rand.New(rand.NewPCG(testSeed(t), 0))
 			for range kills {
@@ -128,6 +138,9 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 			mustIn(t, dir, append(args, "--resume")...)
 			mustIn(t, dir, append(args, "run.name=again", "--replay-schedule", "runs/tiny")...)
 			sameCheckpoints(t, filepath.Join(dir, "runs/tiny"), filepath.Join(dir, "runs/again"), every, 8)
+			if how != "recompute" && how != "finish" {
+				refills(t, filepath.Join(dir, "runs/tiny"))
+			}
 			if how != "synchronous" {
 				holdsStaleness(t, filepath.Join(dir, "runs/tiny"), 4, how)
 				exactLogprobs(t, dir, filepath.Join(dir, "runs/tiny"))
@@ -144,6 +157,32 @@ func sameCheckpoints(t *testing.T, want, got string, every, steps int) {
 		if !bytes.Equal(readFile(t, filepath.Join(want, name)), readFile(t, filepath.Join(got, name))) {
 			t.Fatalf("the weights after step %d differ", step)
 		}
+	}
+}
+
+// refills checks that steps play a second batch where the first has too few groups that differ.
+func refills(t *testing.T, run string) {
+	t.Helper()
+	twice := 0
+	for record, err := range metrics.Read(filepath.Join(run, "metrics.jsonl")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches, played := record.Float("rollout/batches")
+		groups, _ := record.Float("rollout/groups_played")
+		kept, _ := record.Float("rollout/filter_kept_count")
+		surplus, _ := record.Float("rollout/groups_surplus")
+		switch {
+		case record.Step == 0:
+			continue
+		case !played || groups > 6*batches || kept > 6 || kept+surplus > groups || kept < 6 && batches < 2:
+			t.Errorf("step %d: %v batches of %v groups, %v left out as too many, %v kept", record.Step, batches, groups, surplus, kept)
+		case batches == 2:
+			twice++
+		}
+	}
+	if twice == 0 {
+		t.Error("no step has played a second batch")
 	}
 }
 

@@ -23,6 +23,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkAlgorithm(report)
 	c.checkUpdate(report)
 	c.checkAhead(report)
+	c.checkRefill(report)
 	c.checkImportance(report)
 	c.checkAnalysis(report)
 	c.checkComponents(report)
@@ -207,6 +208,16 @@ func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
 	}
 	if c.Actor.ClipDual > 0 && c.Actor.ClipDual <= 1 {
 		report("actor.clip_dual", "expected 0 (off) or a number > 1, got %v", c.Actor.ClipDual)
+	}
+}
+
+// checkRefill reports filters that cannot say when there are enough groups.
+func (c *Config) checkRefill(report func(key, format string, args ...any)) {
+	f := c.Filter
+	if f.MaxBatches > 1 && (f.Strategy == "none" || f.IncludeZero || strings.HasPrefix(f.Metric, "entropy")) {
+		report("filter.max_batches", "more are played in place of groups that the filter leaves out for a score of zero: "+
+			"expected a strategy other than none, include_zero = false and a metric of rewards or lengths, got %q, %v and %q",
+			f.Strategy, f.IncludeZero, f.Metric)
 	}
 }
 

@@ -266,6 +266,10 @@ type Filter struct {
 	IncludeZero bool `toml:"include_zero" default:"true"`
 	// Slack subtracted from the linear top_p threshold.
 	SelectionEps float64 `toml:"selection_eps" default:"0.01" range:"[0,)"`
+	// Batches that a step may play, one after the other, until as many groups as one of them has are worth training on,
+	// their scores not being zero (DAPO's dynamic sampling, arXiv 2503.14476). Surplus groups are left out. 1 = the step
+	// trains on what is there.
+	MaxBatches int `toml:"max_batches" default:"1" range:"[1,1000]"`
 	// Power of the kept ratio that advantages are multiplied by.
 	LossScaling string `toml:"loss_scaling" default:"none" oneof:"none,linear,sqrt"`
 }

@@ -18,10 +18,12 @@ var presets = map[string][]string{
 	"dr_grpo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=false", "algorithm.kl_coef=0",
 		"algorithm.entropy_coef=0", "actor.loss=ppo", "actor.clip_low=0.2", "actor.clip_high=0.2", "actor.clip_dual=0",
 		"actor.loss_aggregation=seq-mean-token-sum-norm"},
-	// DAPO, arXiv 2503.14476: groups whose members all earned the same are left out
+	// DAPO, arXiv 2503.14476: groups whose members all earned the same are left out, and others played in their place;
+	// the bound is that of verl's recipe
 	"dapo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0", "algorithm.entropy_coef=0",
 		"actor.loss=ppo", "actor.clip_low=0.2", "actor.clip_high=0.28", "actor.clip_dual=0",
-		"actor.loss_aggregation=token-mean", "filter.strategy=top_p", "filter.value=1", "filter.include_zero=false"},
+		"actor.loss_aggregation=token-mean", "filter.strategy=top_p", "filter.value=1", "filter.include_zero=false",
+		"filter.max_batches=10"},
 	// GSPO, arXiv 2507.18071
 	"gspo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0", "algorithm.entropy_coef=0",
 		"actor.loss=gspo", "actor.clip_low=3e-4", "actor.clip_high=4e-4", "actor.loss_aggregation=seq-mean-token-mean"},

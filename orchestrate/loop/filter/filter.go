@@ -96,6 +96,17 @@ func Apply(groups [][]Member, options config.Filter) Selection {
 	return out
 }
 
+// Signal tells which groups have a score that is a number and not zero.
+func Signal(groups [][]Member, options config.Filter) []bool {
+	metric := metrics[options.Metric]
+	signal := make([]bool, len(groups))
+	for g, s := range summarise(groups, metric.quantity) {
+		score := metric.score(s)
+		signal[g] = statistics.Finite(score) && math.Abs(score) > zero
+	}
+	return signal
+}
+
 func means(groups []summary, sums bool) Means {
 	mean := func(statistic func(summary) float64) float64 {
 		sum, n := 0.0, 0

@@ -34,7 +34,7 @@ func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Ov
 		return nil
 	}
 	for step := range c.Run.Steps {
-		plan := TrainingPlan(c, step+1)
+		plan := TrainingPlan(c, step+1, step+1)
 		o.Training += plan.Groups()
 		if err := eachGroup(ctx, plan, add); err != nil {
 			return o, err

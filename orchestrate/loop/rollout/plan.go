@@ -28,6 +28,7 @@ const (
 type Plan struct {
 	Stream  Stream
 	Step    int
+	Batch   int          // of a training step: what draws are keyed by
 	Sources []config.Env // groups are numbered over all sources, in order
 	EnvSeed int64        // seed of group 0's environment; group g plays EnvSeed + g
 	Holdout Holdout
@@ -47,12 +48,13 @@ func (p Plan) Episodes() int { return config.EpisodesOf(p.Sources) }
 // Groups counts the groups of the plan.
 func (p Plan) Groups() int { return config.GroupsOf(p.Sources) }
 
-// TrainingPlan is the batch of a training step (counted from 1). Environment seeds count up from run.env_seed without
-// gaps or repetition, so that they follow from the step alone.
-func TrainingPlan(c *config.Config, step int) Plan {
+// TrainingPlan is a batch of a training step. Steps and batches are counted from 1, over the run: they are the same
+// numbers unless steps play several batches (filter.max_batches). Environment seeds count up from run.env_seed without
+// gaps or repetition, so that they follow from the batch alone.
+func TrainingPlan(c *config.Config, step, batch int) Plan {
 	return Plan{
-		Stream: Train, Step: step, Sources: c.Envs,
-		EnvSeed:  c.Run.EnvSeed + int64(step-1)*int64(config.GroupsOf(c.Envs)),
+		Stream: Train, Step: step, Batch: batch, Sources: c.Envs,
+		EnvSeed:  c.Run.EnvSeed + int64(batch-1)*int64(config.GroupsOf(c.Envs)),
 		Sampling: trainSampling(c.Rollout),
 		Holdout:  Holdout{Share: c.Validation.Holdout},
 	}

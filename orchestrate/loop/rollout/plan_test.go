@@ -22,14 +22,14 @@ func experiment() *config.Config {
 func TestTrainingSeedsCountUpWithoutGaps(t *testing.T) {
 	next := int64(10000)
 	for step := 1; step <= 3; step++ {
-		p := TrainingPlan(experiment(), step)
+		p := TrainingPlan(experiment(), 1, step)
 		if p.EnvSeed != next || p.Groups() != 8 || p.Episodes() != 26 {
 			t.Errorf("step %d: seeds from %d, %d groups, %d episodes; want %d, 8, 26", step, p.EnvSeed, p.Groups(),
 				p.Episodes(), next)
 		}
 		next += int64(p.Groups())
 	}
-	if s := TrainingPlan(experiment(), 1).Sampling; s.Temperature != 1 || s.TopP != 0.95 || s.TopK != 7 ||
+	if s := TrainingPlan(experiment(), 1, 1).Sampling; s.Temperature != 1 || s.TopP != 0.95 || s.TopK != 7 ||
 		s.MinP != 0.1 {
 		t.Errorf("sampling %+v", s)
 	}

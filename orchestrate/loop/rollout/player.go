@@ -25,6 +25,7 @@
 package rollout
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -173,5 +174,6 @@ func (p *Player) sampling(plan Plan, r *runner) torch.Sampling {
 
 // drawSeed keys the draws of a turn of an episode.
 func (p *Player) drawSeed(plan Plan, episode, turn int) uint64 {
-	return envs.Rand("reply/"+string(plan.Stream), int64(p.seed), int64(plan.Step), int64(episode), int64(turn)).Uint64()
+	batch := cmp.Or(plan.Batch, plan.Step)
+	return envs.Rand("reply/"+string(plan.Stream), int64(p.seed), int64(batch), int64(episode), int64(turn)).Uint64()
 }

@@ -42,6 +42,14 @@ func (t *Stats) merge(other Stats) {
 	t.Stops, t.Failed = added(t.Stops, other.Stops), added(t.Failed, other.Failed)
 }
 
+// Then adds what the next batch of the same step cost; all are the episodes of both.
+func (t *Stats) Then(next Stats, all []*episode.Episode) {
+	sampled, waited := t.Generation+next.Generation, t.EnvWait+next.EnvWait
+	t.merge(next)
+	t.Generation, t.EnvWait, t.Turns = sampled, waited, 0
+	t.complete(all)
+}
+
 func added(a, b map[string]int) map[string]int {
 	if a == nil {
 		a = map[string]int{}

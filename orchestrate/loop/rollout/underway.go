@@ -17,7 +17,7 @@ type failure struct {
 // UnderWay is an episode that has begun, of a batch that is not trained on yet: what it takes to play it to the same
 // point again.
 type UnderWay struct {
-	Step     int      `json:"step"`
+	Batch    int      `json:"step"`
 	Episode  int      `json:"episode"`
 	Attempt  int      `json:"attempt"`
 	Failure  *failure `json:"failure,omitempty"`
@@ -34,7 +34,7 @@ func (w *Window) UnderWay() (all []UnderWay) {
 	}
 	for _, r := range w.rounds {
 		for _, one := range r.runners[:r.started] {
-			u := UnderWay{Step: r.plan.Step, Episode: one.index, Attempt: one.attempt, Replies: one.replies,
+			u := UnderWay{Batch: r.plan.Batch, Episode: one.index, Attempt: one.attempt, Replies: one.replies,
 				Versions: versions.Pairs(one.versions), Mixed: one.mixed}
 			if one.ended && one.failed() {
 				u.Failure = &failure{one.stop, one.game.failure.Error()}
@@ -53,15 +53,15 @@ func (w *Window) UnderWay() (all []UnderWay) {
 func (w *Window) Restore(all []UnderWay) error {
 	w.floor.fresh = true
 	for _, u := range all {
-		if n := len(w.rounds); n == 0 || w.rounds[n-1].plan.Step < u.Step {
-			if err := w.begin(u.Step); err != nil {
+		if n := len(w.rounds); n == 0 || w.rounds[n-1].plan.Batch < u.Batch {
+			if err := w.begin(u.Batch); err != nil {
 				return err
 			}
 		}
 		r := w.rounds[len(w.rounds)-1]
-		if u.Step != r.plan.Step || u.Episode != r.started || u.Episode >= len(r.runners) {
-			return fmt.Errorf("what was under way has episode %d of step %d after %d of step %d: the checkpoint's batches are "+
-				"others than this configuration's", u.Episode, u.Step, r.started, r.plan.Step)
+		if u.Batch != r.plan.Batch || u.Episode != r.started || u.Episode >= len(r.runners) {
+			return fmt.Errorf("what was under way has episode %d of batch %d after %d of batch %d: the checkpoint's batches are "+
+				"others than this configuration's", u.Episode, u.Batch, r.started, r.plan.Batch)
 		}
 		r.started++
 		one := r.runners[u.Episode]

@@ -13,9 +13,9 @@ import (
 	"gyre/torch"
 )
 
-// Window plays the batches of coming training steps while the steps before them are trained. The batch of step n has
-// the groups that it always has; it may begin when n-1-staleness steps are done, so that no token is older when it is
-// trained on. It reaches further ahead only while the trainer still waits for environments, so that tokens are no older
+// Window plays the batches of coming training steps while the steps before them are trained. Batch n has the groups
+// that it always has. One of step n may begin when n-1-staleness steps are done, so that no token is older when it is
+// trained on; a step that takes several batches only takes them earlier. The window reaches further ahead only while the trainer still waits for environments, so that tokens are no older
 // than waiting makes them.
 //
 // It belongs to the trainer's goroutine. Replies grow between two passes of the trainer's models (Between), always under
@@ -29,6 +29,7 @@ type Window struct {
 	floor  *floor
 	depth  int       // batches that are begun ahead of the present one: as many as Staleness, at most
 	rounds []*round  // of the next steps, in their order
+	batch  int       // of the present step
 	Fresh  bool      // at the beginning of the present step all keys and values under way were computed again
 	left   time.Time // when the trainer last went on
 	last   time.Time // when it last had a batch
@@ -37,13 +38,13 @@ type Window struct {
 
 // WindowOptions say how far a window reaches.
 type WindowOptions struct {
-	Staleness int                 // training steps between drawing a token and training on it, at most
-	Plan      func(step int) Plan // of a training step
-	First     int                 // the next step
-	Last      int                 // of the run
-	Finish    bool                // replies are completed before the weights change
-	Keep      bool                // they go on from keys and values of older weights, until somebody else samples
-	Repeat    *versions.Schedule  // what weights draw what; nil: it comes as it comes
+	Staleness int                  // training steps between drawing a token and training on it, at most
+	Plan      func(batch int) Plan // of training
+	First     int                  // the next batch
+	Last      int                  // step of the run; the last batch where a run is repeated
+	Finish    bool                 // replies are completed before the weights change
+	Keep      bool                 // they go on from keys and values of older weights, until somebody else samples
+	Repeat    *versions.Schedule   // what weights draw what; nil: it comes as it comes
 }
 
 // Beside is what happened beside a step's update.
@@ -83,12 +84,13 @@ func (w *Window) Close() error {
 	return w.floor.close(all)
 }
 
-// Next plays until the batch of a step is complete, and returns it as Play does.
-func (w *Window) Next(ctx context.Context, step int) ([]*episode.Episode, Stats, error) {
+// Next plays until the next batch, which a step takes, is complete, and returns it as Play does.
+func (w *Window) Next(ctx context.Context, step, batch int) ([]*episode.Episode, Stats, error) {
 	fail := func(err error) ([]*episode.Episode, Stats, error) {
 		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", step, Train, err)
 	}
 	sampled, waited := w.floor.sampled, w.floor.waited
+	w.batch = batch
 	r, err := w.enter(step)
 	if err != nil {
 		return fail(err)
@@ -108,10 +110,10 @@ func (w *Window) Next(ctx context.Context, step int) ([]*episode.Episode, Stats,
 	}
 	r.stats.Generation, r.stats.EnvWait = w.floor.sampled-sampled, w.floor.waited-waited
 	w.reach(early, r.stats.EnvWait)
-	w.rounds, w.left = w.rounds[1:], time.Now()
+	w.rounds, w.left, r.plan.Step = w.rounds[1:], time.Now(), step
 	episodes, stats, err := r.close(ctx)
 	if err == nil && w.Repeat != nil {
-		err = w.Repeat.Check(step, episodes)
+		err = w.Repeat.Check(batch, len(r.runners), episodes)
 	}
 	if err != nil {
 		return fail(err)
@@ -160,21 +162,23 @@ func (w *Window) enter(step int) (*round, error) {
 			return nil, err
 		}
 	}
-	if err := w.follow(step); err != nil {
-		return nil, err
-	}
-	w.Fresh = w.floor.fresh
-	if err := w.floor.resume(step - 1); err != nil {
-		return nil, err
+	if w.floor.still {
+		if err := w.follow(step); err != nil {
+			return nil, err
+		}
+		w.Fresh = w.floor.fresh
+		if err := w.floor.resume(step - 1); err != nil {
+			return nil, err
+		}
 	}
 	if len(w.rounds) == 0 {
-		if err := w.begin(step); err != nil {
+		if err := w.begin(w.batch); err != nil {
 			return nil, err
 		}
 	}
 	r := w.rounds[0]
-	if r.plan.Step != step {
-		return nil, fmt.Errorf("the batch under way is that of step %d", r.plan.Step)
+	if r.plan.Batch != w.batch {
+		return nil, fmt.Errorf("batch %d is under way, expected %d", r.plan.Batch, w.batch)
 	}
 	w.start(r, len(r.runners))
 	return r, w.admit(step)
@@ -197,9 +201,9 @@ func (w *Window) follow(step int) error {
 	return nil
 }
 
-// begin makes the round of a step. Nobody plays yet.
-func (w *Window) begin(step int) error {
-	plan := w.Plan(step)
+// begin makes the round of a batch. Nobody plays yet.
+func (w *Window) begin(batch int) error {
+	plan := w.Plan(batch)
 	runners, err := w.player.runners(plan.Sources, plan.EnvSeed, plan.Holdout)
 	if err != nil {
 		return err
@@ -210,13 +214,13 @@ func (w *Window) begin(step int) error {
 				one.source.Tag)
 		}
 	}
-	r := &round{player: w.player, plan: plan, runners: runners, attempt: 1, requests: uint64(step) << 32}
+	r := &round{player: w.player, plan: plan, runners: runners, attempt: 1, requests: uint64(batch) << 32}
 	for _, one := range runners {
 		one.round = r
 		if w.Repeat != nil {
 			var known bool
 			one.entry.given = true
-			if one.entry.runs, known = w.Repeat.Runs(step, one.index); !known {
+			if one.entry.runs, known = w.Repeat.Runs(batch, len(runners), one.index); !known {
 				one.recall(failure{Stop: episode.Error, Problem: "it failed in the run that is repeated"})
 			}
 		}
@@ -243,12 +247,12 @@ func (w *Window) admit(step int) error {
 	for repeat := w.Repeat != nil; repeat || w.floor.active() < room; {
 		r := w.rounds[len(w.rounds)-1]
 		if r.started == len(r.runners) {
-			next := r.plan.Step + 1
-			ahead := w.depth
+			next := r.plan.Batch + 1
+			end := w.batch + min(w.depth, w.Last-step)
 			if repeat {
-				ahead = w.Staleness
+				end = min(w.batch+w.Staleness, w.Last)
 			}
-			if next > min(step+ahead, w.Last) || repeat && w.Repeat.Begins(next) > w.floor.version {
+			if next > end || repeat && w.Repeat.Begins(next, len(r.runners)) > w.floor.version {
 				return nil
 			}
 			if err := w.begin(next); err != nil {

@@ -22,7 +22,8 @@ import (
 
 // State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
 type State struct {
-	Step      int                  `json:"step"` // steps done
+	Step      int                  `json:"step"`              // steps done
+	Batches   int                  `json:"batches,omitempty"` // that they have taken, where it is not one each
 	EarlyStop collapse.EarlyStop   `json:"early_stop"`
 	Collapse  collapse.Meter       `json:"collapse"`
 	KL        advantage.Controller `json:"kl"`      // of the divergence in the rewards
@@ -40,6 +41,9 @@ type State struct {
 	// the fingerprint of the model that the run's adapters lie beside; "" without [lora]
 	Base string `json:"base,omitempty"`
 }
+
+// NextBatch is the number of the batch that training plays next.
+func (s *State) NextBatch() int { return max(s.Batches, s.Step) + 1 }
 
 // penaltySettings are what the configuration says of the divergence in the rewards.
 type penaltySettings struct {

@@ -55,15 +55,17 @@ func (t *Trainer) openAhead(ctx context.Context, from string) error {
 	if t.World != nil {
 		return fmt.Errorf("rollout.staleness and --replay-schedule are for one process: this run has %d ranks", t.World.Size())
 	}
-	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: t.State.Step + 1, Last: c.Run.Steps,
-		Plan:   func(step int) rollout.Plan { return rollout.TrainingPlan(c, step) },
+	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: t.State.NextBatch(), Last: c.Run.Steps,
+		Plan:   func(batch int) rollout.Plan { return rollout.TrainingPlan(c, 0, batch) },
 		Finish: c.Rollout.OnUpdate == "finish", Keep: c.Rollout.OnUpdate == "keep"}
 	if o.Repeat != "" {
 		options.Repeat, err = openSchedule(o.Repeat, t.State.Step+1, t.Until)
 		if err != nil {
 			return err
 		}
-		options.Last = t.Until
+		if t.Until > t.State.Step {
+			options.Last = options.Repeat.Last(t.Until)
+		}
 	}
 	if a.window, err = rollout.NewWindow(ctx, t.Sampler.Player, options); err != nil {
 		return err
@@ -92,15 +94,16 @@ func openSchedule(run string, first, last int) (*versions.Schedule, error) {
 // now is the time of the run.
 func (a *ahead) now() float64 { return a.offset + time.Since(a.begun).Seconds() }
 
-// batch has the batch of a step played, and notes when and by whom.
-func (a *ahead) batch(play func() ([]*episode.Episode, rollout.Stats, error)) ([]*episode.Episode, rollout.Stats, error) {
+// batches has the batches of a step played, and notes when and by whom.
+func (a *ahead) batches(play func() ([]*episode.Episode, rollout.Stats, int, error)) ([]*episode.Episode, rollout.Stats,
+	int, error) {
 	if a == nil {
 		return play()
 	}
 	begun := a.now()
-	episodes, stats, err := play()
+	episodes, stats, batches, err := play()
 	if err != nil {
-		return nil, stats, err
+		return nil, stats, batches, err
 	}
 	a.line = versions.Closed{Begun: begun, Closed: a.now()}
 	a.line.Sampling.Before, a.line.Waiting.Before = stats.Generation.Seconds(), stats.EnvWait.Seconds()
@@ -108,11 +111,11 @@ func (a *ahead) batch(play func() ([]*episode.Episode, rollout.Stats, error)) ([
 		a.line.Fresh = a.window.Keep && a.window.Fresh
 		a.clock.Add("wait_trainer", time.Duration((a.line.Closed-begun)*float64(time.Second)))
 	}
-	return episodes, stats, nil
+	return episodes, stats, batches, nil
 }
 
 // changed writes the line of a step that is done.
-func (a *ahead) changed(s *Step) error {
+func (a *ahead) changed(s *Step, first int) error {
 	if a == nil {
 		return nil
 	}
@@ -126,6 +129,9 @@ func (a *ahead) changed(s *Step) error {
 		return nil
 	}
 	a.line.Step, a.line.Changed, a.line.Episodes = s.Number, a.now(), versions.Enter(s.Episodes)
+	if s.Batches > 1 || first != s.Number {
+		a.line.Batches, a.line.First = s.Batches, first
+	}
 	line, err := json.Marshal(a.line)
 	if err == nil {
 		_, err = a.file.Write(append(line, '\n'))

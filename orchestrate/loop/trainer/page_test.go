@@ -23,7 +23,7 @@ var rewrite = flag.Bool("update", false, "write docs/metrics.md from the tags of
 var documented = map[string][]any{
 	"rollout": {rollout.Stats{}, episodeMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
 	"batch":   {batchMetrics{}, analysisOnly{}},
-	"filter":  {selectionMetrics{}},
+	"filter":  {refillMetrics{}, selectionMetrics{}},
 	"update": {stalenessMetrics{}, mixedMetrics{}, correctionMetrics{}, scoreMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},

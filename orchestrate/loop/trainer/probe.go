@@ -241,7 +241,7 @@ func (p *probe) measure(ctx context.Context, o Probe, saves bool, out *analysed)
 	case c.Separate():
 		p.given, err = p.rollouts.analysis(ctx, p.number, out.line)
 	default:
-		p.given, _, err = p.rollouts.Play(ctx, rollout.TrainingPlan(c, p.number),
+		p.given, _, err = p.rollouts.Play(ctx, rollout.TrainingPlan(c, p.number, p.number),
 			fmt.Sprintf("step %d rollout", p.number))
 	}
 	if err != nil {

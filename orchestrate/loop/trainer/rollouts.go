@@ -7,7 +7,10 @@ import (
 	"math"
 	"slices"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/filter"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
@@ -19,10 +22,12 @@ type rollouts struct {
 	clock  *session.Clock
 	replay *replay // episodes that are given; nil: they are played
 	ahead  *ahead  // writes the schedule, and plays batches before their steps; nil: no step plays
+	state  *session.State
 }
 
 // training plays (or replays) the step's episodes, saves them, and records what they were like.
-func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([]*episode.Episode, error) {
+func (r *rollouts) training(ctx context.Context, s *Step) ([]*episode.Episode, error) {
+	step, line := s.Number, s.Line
 	if r.replay != nil {
 		episodes := r.replay.at(step)
 		line.Add(newEpisodeMetrics(episodes))
@@ -33,10 +38,13 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	if err != nil {
 		return nil, err
 	}
-	episodes, stats, err := r.batch(ctx, step)
+	episodes, stats, batches, err := r.ahead.batches(func() ([]*episode.Episode, rollout.Stats, int, error) {
+		return r.batches(ctx, step)
+	})
 	if err != nil {
 		return nil, err
 	}
+	s.Batches = batches
 	after, err := r.Sampler.Engine.Stats()
 	if err != nil {
 		return nil, err
@@ -50,19 +58,82 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	return episodes, r.Save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
 }
 
-// batch plays the batch of a step.
-func (r *rollouts) batch(ctx context.Context, step int) ([]*episode.Episode, rollout.Stats, error) {
+// batches plays the batches of a step: one, or as many as it takes to have enough groups (filter.max_batches).
+func (r *rollouts) batches(ctx context.Context, step int) (all []*episode.Episode, stats rollout.Stats, n int, err error) {
+	first, c := r.state.NextBatch(), r.Config
+	groups, size := config.GroupsOf(c.Envs), config.EpisodesOf(c.Envs)
+	for {
+		episodes, cost, err := r.batch(ctx, step, first+n)
+		if err != nil {
+			return nil, stats, n, err
+		}
+		for _, e := range episodes {
+			e.Group, e.Index = e.Group+n*groups, e.Index+n*size
+		}
+		all = append(all, episodes...)
+		if n++; n == 1 {
+			stats = cost
+		} else {
+			stats.Then(cost, all)
+		}
+		if n == c.Filter.MaxBatches || enough(all, c) >= 0 {
+			return all, stats, n, nil
+		}
+	}
+}
+
+// batch plays one batch.
+func (r *rollouts) batch(ctx context.Context, step, batch int) ([]*episode.Episode, rollout.Stats, error) {
 	label := fmt.Sprintf("step %d rollout", step)
-	return r.ahead.batch(func() ([]*episode.Episode, rollout.Stats, error) {
-		if r.Window == nil {
-			return r.Play(ctx, rollout.TrainingPlan(r.Config, step), label)
+	if r.Window == nil {
+		return r.Play(ctx, rollout.TrainingPlan(r.Config, step, batch), label)
+	}
+	episodes, stats, err := r.Window.Next(ctx, step, batch)
+	if err == nil {
+		r.Warn(stats, label)
+	}
+	return episodes, stats, err
+}
+
+// enough is how many of the episodes have as many groups with a signal as a batch has groups; -1: not even all.
+func enough(episodes []*episode.Episode, c *config.Config) int {
+	groups, found := gradients.Groups(groupsOf(episodes), nil), 0
+	members := make([][]filter.Member, len(groups))
+	for g, group := range groups {
+		for _, row := range group.Rows {
+			members[g] = append(members[g], filter.Member{Score: episodes[row].Score, Length: episodes[row].PolicyTokens()})
 		}
-		episodes, stats, err := r.Window.Next(ctx, step)
-		if err == nil {
-			r.Warn(stats, label)
+	}
+	for g, signal := range filter.Signal(members, c.Filter) {
+		if !signal {
+			continue
 		}
-		return episodes, stats, err
-	})
+		if found++; found == config.GroupsOf(c.Envs) {
+			return slices.Max(groups[g].Rows) + 1
+		}
+	}
+	return -1
+}
+
+// refillMetrics say what it took to fill a batch.
+type refillMetrics struct {
+	Batches int `metric:"rollout/batches" doc:"batches played for the step (runs with filter.max_batches > 1)"`
+	Groups  int `metric:"rollout/groups_played" unit:"groups" doc:"in them"`
+	Left    int `metric:"rollout/groups_surplus" unit:"groups" doc:"left out because there are enough before them"`
+}
+
+// fullBatch leaves out the groups behind those that fill a batch.
+func fullBatch(s *Step, c *config.Config) []*episode.Episode {
+	if c.Filter.MaxBatches == 1 || s.Batches == 0 {
+		return s.Episodes
+	}
+	chosen := s.Episodes
+	if n := enough(chosen, c); n >= 0 {
+		chosen = chosen[:n]
+	}
+	all := len(session.Members(s.Episodes))
+	s.Line.Add(refillMetrics{s.Batches, all, all - len(session.Members(chosen))})
+	return chosen
 }
 
 // analysis plays the separate analysis batch of a step.

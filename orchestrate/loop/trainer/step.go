@@ -19,6 +19,7 @@ import (
 type Step struct {
 	Number   int
 	Episodes []*episode.Episode // as they were played, before the filter
+	Batches  int                // of which they are; 0 where they are given
 	Chosen   Selection          // what the filter kept, with its columns filled; empty for observers of the rollout
 	Line     metrics.Line       // what is logged of the step
 
@@ -66,8 +67,11 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	if ended != nil && !ends(ended) {
 		return nil, ended
 	}
-	if err := t.rollouts.ahead.changed(s); err != nil {
+	if err := t.rollouts.ahead.changed(s, t.State.NextBatch()); err != nil {
 		return nil, err
+	}
+	if t.Config.Filter.MaxBatches > 1 || t.State.Batches > 0 {
+		t.State.Batches = t.State.NextBatch() - 1 + s.Batches
 	}
 	took := time.Since(begin)
 	t.clock.Finish(s.Line, took, t.Machine, s.tokens, s.tokens*t.Config.Actor.Epochs)
@@ -80,7 +84,7 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 
 // learn goes through the phases of a step in RAGEN's order.
 func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
-	if s.Episodes, err = t.rollouts.training(ctx, s.Number, s.Line); err != nil {
+	if s.Episodes, err = t.rollouts.training(ctx, s); err != nil {
 		return err
 	}
 	if len(s.Episodes) == 0 {
@@ -92,7 +96,7 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 		return err
 	}
 	err = t.clock.Measure("filter", func() (err error) {
-		s.Chosen, err = t.preparation.choose(ctx, s.Episodes, false)
+		s.Chosen, err = t.preparation.choose(ctx, fullBatch(s, t.Config), false)
 		return err
 	})
 	if err != nil {

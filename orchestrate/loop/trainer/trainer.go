@@ -82,6 +82,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 	}
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
+	t.rollouts.state = &t.State
 	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
 	if err := t.openAhead(ctx, from); err != nil {
 		return err

@@ -5,6 +5,7 @@ package versions
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/loop/episode"
@@ -23,7 +25,10 @@ const File = "schedule.jsonl"
 // Closed is a line of a schedule: a training step with its batch and the times of the run at which things happened, in
 // seconds.
 type Closed struct {
-	Step     int     `json:"step"`
+	Step int `json:"step"`
+	// Its batches, where it has another number of them than one: how many, and the number of the first.
+	Batches  int     `json:"batches,omitempty"`
+	First    int     `json:"first,omitempty"`
 	Begun    float64 `json:"begun"`   // the trainer asks for the batch
 	Closed   float64 `json:"closed"`  // the batch is complete
 	Changed  float64 `json:"changed"` // the weights have changed: the next version counts
@@ -41,7 +46,7 @@ type Spent struct {
 	Beside float64 `json:"beside"`
 }
 
-// Entered is an episode of a batch. Those that are missing failed.
+// Entered is an episode of a step, counted over its batches. Those that are missing failed.
 type Entered struct {
 	Episode  int      `json:"episode"`
 	Versions [][2]int `json:"versions"` // runs of tokens: the first token, and the version that drew it
@@ -145,6 +150,32 @@ func (s *Schedule) at(step int) *Closed {
 	return &s.Steps[step-s.Steps[0].Step]
 }
 
+// batch finds the line of a batch of so many episodes, and those of the line that are the batch's.
+func (s *Schedule) batch(number, size int) (line *Closed, episodes []Entered, from int) {
+	at, _ := slices.BinarySearchFunc(s.Steps, number, func(c Closed, n int) int {
+		return cmp.Compare(c.first()+max(c.Batches, 1)-1, n)
+	})
+	if at == len(s.Steps) || s.Steps[at].first() > number {
+		return nil, nil, 0
+	}
+	line = &s.Steps[at]
+	from = (number - line.first()) * size
+	for _, e := range line.Episodes {
+		if from <= e.Episode && e.Episode < from+size {
+			episodes = append(episodes, e)
+		}
+	}
+	return line, episodes, from
+}
+
+func (c *Closed) first() int { return cmp.Or(c.First, c.Step) }
+
+// Last is the last batch of a step.
+func (s *Schedule) Last(step int) int {
+	line := s.at(step)
+	return line.first() + max(line.Batches, 1) - 1
+}
+
 // Covers reports whether the schedule has all steps from first to last.
 func (s *Schedule) Covers(first, last int) error {
 	if first <= last && (s.at(first) == nil || s.at(last) == nil) {
@@ -158,10 +189,11 @@ func (s *Schedule) Covers(first, last int) error {
 	return nil
 }
 
-// Runs are those of the tokens of an episode; known is whether it is part of its batch.
-func (s *Schedule) Runs(step, index int) (runs []episode.Run, known bool) {
-	for _, e := range s.at(step).Episodes {
-		if e.Episode == index {
+// Runs are those of the tokens of an episode of a batch of so many; known is whether it has them.
+func (s *Schedule) Runs(batch, size, index int) (runs []episode.Run, known bool) {
+	_, episodes, from := s.batch(batch, size)
+	for _, e := range episodes {
+		if e.Episode == from+index {
 			return Runs(e.Versions), true
 		}
 	}
@@ -171,10 +203,11 @@ func (s *Schedule) Runs(step, index int) (runs []episode.Run, known bool) {
 // Fresh tells whether keys and values under way were computed again at the beginning of a step.
 func (s *Schedule) Fresh(step int) bool { return s.at(step).Fresh }
 
-// Begins is the first version that draws tokens of a step's batch.
-func (s *Schedule) Begins(step int) int {
-	first := step - 1
-	for _, e := range s.at(step).Episodes {
+// Begins is the first version that draws tokens of a batch of so many episodes.
+func (s *Schedule) Begins(batch, size int) int {
+	line, episodes, _ := s.batch(batch, size)
+	first := line.Step - 1
+	for _, e := range episodes {
 		if len(e.Versions) > 0 {
 			first = min(first, e.Versions[0][1])
 		}
@@ -182,16 +215,16 @@ func (s *Schedule) Begins(step int) int {
 	return first
 }
 
-// Check compares a batch that was played by the schedule with that of the run.
-func (s *Schedule) Check(step int, batch []*episode.Episode) error {
-	then := s.at(step).Episodes
-	if len(then) != len(batch) {
-		return fmt.Errorf("%s: step %d had %d episodes, now %d", s.Path, step, len(then), len(batch))
+// Check compares a batch of so many episodes that was played by the schedule with that of the run.
+func (s *Schedule) Check(batch, size int, played []*episode.Episode) error {
+	line, then, from := s.batch(batch, size)
+	if len(then) != len(played) {
+		return fmt.Errorf("%s: batch %d had %d episodes, now %d", s.Path, batch, len(then), len(played))
 	}
-	for i, e := range batch {
-		if then[i].Checksum != Checksum(e.IDs) || then[i].Episode != e.Index {
+	for i, e := range played {
+		if then[i].Checksum != Checksum(e.IDs) || then[i].Episode != from+e.Index {
 			return fmt.Errorf("%s: step %d: episode %d has other tokens than in that run: its environment, the model or the "+
-				"configuration is another", s.Path, step, e.Index)
+				"configuration is another", s.Path, line.Step, from+e.Index)
 		}
 	}
 	return nil
