@@ -14,12 +14,15 @@ import (
 	"testing"
 )
 
-var rewrite = flag.Bool("update", false, "write docs/configuration.md from the comments and tags of config.go")
+var rewrite = flag.Bool("update", false, "write docs/configuration.md from the comments and tags of the tables")
 
-// The page is what config.go says: struct tags give keys, defaults and legal values, field comments the help.
+// sources are the files that hold the tables.
+var sources = []string{"config.go", "importance.go", "measures.go", "machine.go"}
+
+// The page is what the tables say: struct tags give keys, defaults and legal values, field comments the help.
 func TestReferenceIsUpToDate(t *testing.T) {
 	const file = "../../docs/configuration.md"
-	want, err := page("config.go", "importance.go")
+	want, err := page(sources...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +33,12 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	}
 	got, err := os.ReadFile(file)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("docs/configuration.md is not what config.go says (%v): run go generate ./orchestrate/config", err)
+		t.Fatalf("docs/configuration.md is not what the tables say (%v): run go generate ./orchestrate/config", err)
 	}
 }
 
 func TestEveryKeyIsDescribed(t *testing.T) {
-	content, err := page("config.go", "importance.go")
+	content, err := page(sources...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,7 @@ An override's value is read as TOML; anything that is not is a string. Paths are
 Everything wrong with a configuration is reported at once, with its line or override, and exits with code 2. The resolved
 configuration of a run, every key included, is ` + "`config.toml`" + ` in its directory.
 
-This page is generated from the comments of ` + "`orchestrate/config/config.go`" + ` by ` + "`go generate ./orchestrate/config`" + `.
+This page is generated from the comments of ` + "`orchestrate/config`" + ` by ` + "`go generate ./orchestrate/config`" + `.
 `
 
 // page renders the reference of the structs in Go files, starting from the type Config.
