@@ -1,11 +1,9 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -61,19 +59,9 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 		case pattern == "":
 			s.unknown(w, r, handler)
 		default:
-			mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), logKey{}, s.log.With("id", id))))
+			mux.ServeHTTP(w, r)
 		}
 	})
-}
-
-type logKey struct{}
-
-// Log is the log of a request, which says which one it was.
-func Log(ctx context.Context) *slog.Logger {
-	if log, ok := ctx.Value(logKey{}).(*slog.Logger); ok {
-		return log
-	}
-	return slog.New(slog.DiscardHandler)
 }
 
 // local tells whether a request names this machine: one that a foreign name was made to lead to does not.

@@ -45,9 +45,6 @@ const (
 	Earlier
 )
 
-// Owners are their names.
-var Owners = []string{"template", "environment", "policy", "earlier reply"}
-
 // Tokens are columns as long as the episode; one that is not known is absent.
 type Tokens struct {
 	ID      []int32           `json:"id"`
