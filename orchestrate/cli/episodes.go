@@ -10,6 +10,7 @@ import (
 
 	"gyre/internal/atomicfile"
 	"gyre/internal/table"
+	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/episodes"
 	"gyre/orchestrate/study/ui"
 )
@@ -25,6 +26,7 @@ func episodesCommand() *cli.Command {
 		Name: "episodes", Usage: "show episodes: turns, thoughts, actions, rewards, boards", ArgsUsage: "RUN|FILE",
 		Flags: []cli.Flag{
 			atLeast(0, "step", 0, "of training step `N`, by default the last"),
+			&cli.BoolFlag{Name: "all-steps", Usage: "of all steps until that, the latest first"},
 			text("kind", "step, validation or analysis"),
 			&cli.IntSliceFlag{Name: "group", Usage: "of group `N`; several may be given"},
 			&cli.IntSliceFlag{Name: "episode", Usage: "episode `N`; several may be given"},
@@ -67,11 +69,7 @@ func showEpisodes(c *cli.Context) error {
 	if err := f.Check(); err != nil {
 		return Usagef("--%w", err)
 	}
-	found, err := source.Select(c.Context, file, f)
-	if err != nil {
-		return err
-	}
-	limit, left := c.Int("limit"), 0
+	limit := c.Int("limit")
 	switch {
 	case limit > 0 || c.Bool("json"):
 	case c.IsSet("html"):
@@ -79,15 +77,12 @@ func showEpisodes(c *cli.Context) error {
 	default:
 		limit = shownEpisodes
 	}
-	if limit > 0 && len(found) > limit {
-		found, left = found[:limit], len(found)-limit
+	found, note, err := wantedEpisodes(c, source, file, f, limit)
+	if note != "" {
+		defer say(c, "note:", note)
 	}
-	if len(found) == 0 {
-		say(c, "note:", fmt.Sprintf("no episode of %s fits", file.Path))
-		return nil
-	}
-	if left > 0 {
-		defer say(c, "note:", fmt.Sprintf("%d more fit; --limit %d shows them", left, left+limit))
+	if err != nil || len(found) == 0 {
+		return err
 	}
 	if c.IsSet("html") {
 		return writeEpisodes(c, source, found)
@@ -115,6 +110,35 @@ func showEpisodes(c *cli.Context) error {
 	return nil
 }
 
+// wantedEpisodes are those that fit, up to the limit if there is one; a note says what more there is.
+func wantedEpisodes(c *cli.Context, source *episodes.Source, file rundir.Stored, f episodes.Filter, limit int) (
+	list []episodes.Entry, note string, err error) {
+	found, more, place := episodes.Searched{Next: -1}, "", file.Path
+	if c.Bool("all-steps") {
+		place = source.Path
+		found, err = source.Search(c.Context, file.Kind, file.Step, f, limit, 0)
+	} else {
+		found.Episodes, err = source.Select(c.Context, file, f)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if found.Next >= 0 {
+		more = fmt.Sprintf("; steps up to %d were not searched", found.Next)
+	}
+	left := len(found.Episodes) - limit
+	switch {
+	case len(found.Episodes) == 0:
+		note = fmt.Sprintf("no episode of %s fits", place)
+	case limit > 0 && left > 0:
+		note = fmt.Sprintf("%d more fit; --limit %d shows them%s", left, left+limit, more)
+		found.Episodes = found.Episodes[:limit]
+	case more != "":
+		note = fmt.Sprintf("%d episodes are enough%s", limit, more)
+	}
+	return found.Episodes, note, nil
+}
+
 // writeEpisodes writes the page of --html.
 func writeEpisodes(c *cli.Context, source *episodes.Source, found []episodes.Entry) error {
 	var views []*episodes.View
@@ -126,7 +150,11 @@ func writeEpisodes(c *cli.Context, source *episodes.Source, found []episodes.Ent
 		views = append(views, v)
 	}
 	path := c.String("html")
-	title := fmt.Sprintf("%s, %s %d: %d episodes", filepath.Base(filepath.Clean(source.Path)), views[0].Kind, views[0].Step, len(views))
+	last, of := views[len(views)-1].Step, fmt.Sprintf("%s %d", views[0].Kind, views[0].Step)
+	if last != views[0].Step {
+		of = fmt.Sprintf("%s %d to %d", views[0].Kind, last, views[0].Step)
+	}
+	title := fmt.Sprintf("%s, %s: %d episodes", filepath.Base(filepath.Clean(source.Path)), of, len(views))
 	if err := atomicfile.Write(path, func(w io.Writer) error { return ui.WriteFile(w, title, views) }); err != nil {
 		return err
 	}

@@ -52,6 +52,26 @@ func viewed(t *testing.T, s *episodes.Source, number int) *episodes.View {
 	return v
 }
 
+// A search goes back through the steps, and goes on where it ended.
+func TestSearchOverSteps(t *testing.T) {
+	s, _ := open(t)
+	text := episodes.Filter{Text: "ONERROR"}
+	first, err := s.Search(context.Background(), "", -1, text, 1, 0)
+	if err != nil || len(first.Episodes) != 4 || first.Steps != 1 || first.Next != 3 || first.Episodes[0].Step != 4 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	rest, err := s.Search(context.Background(), "step", first.Next, text, 0, 0)
+	if err != nil || len(rest.Episodes) != 4 || rest.Episodes[0].Step != 3 || rest.Next != -1 {
+		t.Errorf("%+v, %v", rest, err)
+	}
+	if late, err := s.Search(context.Background(), "step", -1, text, 0, 1); err != nil || late.Steps != 1 || late.Next != 3 {
+		t.Errorf("after a nanosecond: %+v, %v", late, err)
+	}
+	if _, err := s.Search(context.Background(), "analysis", -1, text, 0, 0); err == nil {
+		t.Error("a kind that is not there was searched")
+	}
+}
+
 func TestFilters(t *testing.T) {
 	s, _ := open(t)
 	low := 10.2

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"gyre/internal/nearest"
 	"gyre/orchestrate/loop/episode"
@@ -69,6 +70,39 @@ func (s *Source) Select(ctx context.Context, file rundir.Stored, f Filter) ([]En
 			}
 		}
 		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Searched is what a search over steps has found.
+type Searched struct {
+	Episodes []Entry `json:"episodes"`
+	Steps    int     `json:"steps"` // that were searched
+	Next     int     `json:"next"`  // the step to go on with; -1: none is left
+}
+
+// Search lists the wanted episodes of a kind, the latest step first, from a step on (-1: the last). It ends behind the
+// step with which it has found so many or has taken so long, and says where to go on; 0 sets no such end.
+func (s *Source) Search(ctx context.Context, kind string, from int, f Filter, most int, patience time.Duration) (
+	Searched, error) {
+	begin, out := time.Now(), Searched{Episodes: []Entry{}, Next: -1}
+	last, err := s.File(kind, -1) // the kind, where none is given
+	if err != nil {
+		return out, err
+	}
+	for _, file := range slices.Backward(s.Files()) {
+		if file.Kind != last.Kind || from >= 0 && file.Step > from {
+			continue
+		}
+		if out.Steps > 0 && (most > 0 && len(out.Episodes) >= most || patience > 0 && time.Since(begin) > patience) {
+			out.Next = file.Step
+			break
+		}
+		found, err := s.Select(ctx, file, f)
+		if err != nil {
+			return out, err
+		}
+		out.Episodes, out.Steps = append(out.Episodes, found...), out.Steps+1
 	}
 	return out, nil
 }

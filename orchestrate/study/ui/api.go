@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sourcegraph/conc/iter"
 
@@ -45,6 +46,12 @@ func (q query) real(name string) *float64 {
 		return &v
 	}
 	return nil
+}
+
+// filter has the fields of the bar of filters.
+func (q query) filter() episodes.Filter {
+	return episodes.Filter{Tag: q.Get("tag"), Stop: q.Get("stop"), Text: q.Get("text"),
+		Low: q.real("low"), High: q.real("high"), Shortest: q.number("shortest", 0), Longest: q.number("longest", 0)}
 }
 
 // reply writes what a request is answered with, or what is wrong.
@@ -243,8 +250,7 @@ func (s *Server) step(ctx context.Context, q query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := r.source.Select(ctx, file, episodes.Filter{Tag: q.Get("tag"), Stop: q.Get("stop"), Text: q.Get("text"),
-		Low: q.real("low"), High: q.real("high"), Shortest: q.number("shortest", 0), Longest: q.number("longest", 0)})
+	found, err := r.source.Select(ctx, file, q.filter())
 	if err != nil {
 		return nil, err
 	}
@@ -276,6 +282,22 @@ func (s *Server) step(ctx context.Context, q query) (any, error) {
 	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(b.Spread, a.Spread) })
 	all, err := r.source.Index(file)
 	return map[string]any{"kind": file.Kind, "step": file.Step, "groups": groups, "episodes": len(all)}, err
+}
+
+// A search gives so many episodes at once, or what it has found after so long: the page asks on.
+const (
+	mostFound = 200
+	patience  = time.Second
+)
+
+// search has the wanted episodes of all steps of a kind, the latest first.
+func (s *Server) search(ctx context.Context, q query) (any, error) {
+	r, err := s.run(q.Get("run"))
+	if err != nil {
+		return nil, err
+	}
+	found, err := r.source.Search(ctx, q.Get("kind"), q.number("from", -1), q.filter(), mostFound, patience)
+	return found, err
 }
 
 // file is that of a kind and a step of a run.

@@ -32,6 +32,15 @@ const frame = document.getElementById("f");
       page.body.dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", { key, bubbles: true }));
       await new Promise((done) => setTimeout(done, 400));
     }
+    for (const act of %s) { // "selector" is clicked, "selector := value" is filled in
+      const [selector, value] = act.split(" := "), element = page.querySelector(selector);
+      if (value === undefined) element.click();
+      else {
+        element.value = value;
+        for (const type of ["input", "change"]) element.dispatchEvent(new frame.contentWindow.Event(type, { bubbles: true }));
+      }
+      await new Promise((done) => setTimeout(done, 800));
+    }
     page.querySelector(".token.policy")?.focus();
     document.getElementById("found").textContent = JSON.stringify({
       width: page.documentElement.scrollWidth, title: page.title, text: page.body.innerText,
@@ -55,7 +64,7 @@ type seen struct {
 }
 
 // browser starts a page server that lets the probe look into the pages, and gives a function that opens one.
-func browser(t *testing.T, s *Server, files map[string][]byte) func(address string, width int, keys string) seen {
+func browser(t *testing.T, s *Server, files map[string][]byte) func(address string, width int, keys string, acts ...string) seen {
 	t.Helper()
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -75,9 +84,13 @@ func browser(t *testing.T, s *Server, files map[string][]byte) func(address stri
 		handler.ServeHTTP(framed{w}, r)
 	}))
 	t.Cleanup(server.Close)
-	return func(address string, width int, keys string) (found seen) {
+	return func(address string, width int, keys string, acts ...string) (found seen) {
 		t.Helper()
-		files["/probe"] = fmt.Appendf(nil, probe, width, html.EscapeString(address), keys)
+		doing, err := json.Marshal(append([]string{}, acts...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["/probe"] = fmt.Appendf(nil, probe, width, html.EscapeString(address), keys, doing)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
@@ -158,6 +171,30 @@ func TestPagesInABrowser(t *testing.T) {
 	p := open(to("episodes", "e", first, "shade", "owner"), 1400, "")
 	if !strings.Contains(p.Text, "<|im_end|>\n<|im_start|>assistant") || len(p.Specials) != 9 {
 		t.Errorf("%d special tokens: %q", len(p.Specials), p.Specials)
+	}
+}
+
+// What a search over steps finds is put side by side, then the whole group of the first, then the same task of another
+// step of another run, all by clicks.
+func TestEpisodesAreComparedByClicks(t *testing.T) {
+	root, s := place(t)
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	open := browser(t, s, map[string][]byte{})
+	acts := []string{"input[type=search] := ONERROR", "tr:nth-child(1) input[type=checkbox]",
+		"tr:nth-child(5) input[type=checkbox]", "main > p > button:last-child", "main > p.bar > button",
+		"form select := " + b, "form input[type=number] := 5", "form button"}
+	for n, want := range map[int]seen{4: {Columns: 2}, 8: {Columns: 8}} {
+		width := 1400
+		if n == 8 {
+			width = 390
+		}
+		p := open("/#search?run="+url.QueryEscape(a), width, "", acts[:n]...)
+		if p.Rows != want.Rows || p.Columns != want.Columns || p.Width > width || p.Title == "owned" || p.Images > 0 {
+			t.Errorf("after %d clicks: %+v, want %+v", n, p, want)
+		}
+		if n == 8 && !strings.Contains(p.Text, "step 5 b") {
+			t.Errorf("the other run is not shown: %s", p.Text)
+		}
 	}
 }
 

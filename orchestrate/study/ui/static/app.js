@@ -2,9 +2,10 @@
 import { h } from "./dom.js";
 import { runsPage, studyPage } from "./lists.js";
 import { runPage } from "./run.js";
+import { searchPage } from "./search.js";
 import { episodesPage, stepPage } from "./steps.js";
 
-const views = { runs: runsPage, study: studyPage, run: runPage, step: stepPage, episodes: episodesPage };
+const views = { runs: runsPage, study: studyPage, run: runPage, step: stepPage, search: searchPage, episodes: episodesPage };
 const main = document.getElementById("main");
 let leave = () => {}; // stops what the page before had going on
 

@@ -68,7 +68,7 @@ export async function runPage(asked, live) {
 }
 
 // short names runs by their folders, and those of one name by their paths.
-function short(runs) {
+export function short(runs) {
   const last = (run) => run.split("/").at(-1);
   return runs.map((run) => (runs.filter((other) => last(other) === last(run)).length > 1 ? run : last(run)));
 }
@@ -95,6 +95,7 @@ function steps(run, files) {
   });
   return h("form", { class: "bar", onsubmit: visit }, h("b", null, "Episodes "), field("of", pick),
     field("step", number), h("button", null, "open"),
+    h("a", { href: link("search", { run }) }, "search all steps"),
     files.step ? h("span", { class: "soft" }, "or click on a curve") : null);
 }
 

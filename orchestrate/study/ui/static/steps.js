@@ -3,18 +3,20 @@ import { ask, go, link } from "./app.js";
 import { strip } from "./chart.js";
 import { choice, field, h, number, table } from "./dom.js";
 import { episodeView, shades, walk } from "./episode.js";
+import { short } from "./run.js";
 
-const filters = ["tag", "stop", "low", "high", "shortest", "longest", "text", "order"];
+export const filters = ["tag", "stop", "low", "high", "shortest", "longest", "text", "order"];
 const stops = ["terminated", "actions", "turns", "length", "timeout", "panic", "error"];
 const orders = {
   spread: (a, b) => b.spread - a.spread,
   reward: (a, b) => b.mean - a.mean,
   group: (a, b) => a.group - b.group,
 };
-const shownGroups = 200, mostBeside = 16;
+const shownGroups = 200;
+export const mostBeside = 16;
 
-const same = (keys) => keys.map((key) => [key, key]);
-const name = (run, e) => `${e.kind}:${e.step}:${e.episode}:${run}`; // of an episode, for the server
+export const same = (keys) => keys.map((key) => [key, key]);
+export const name = (run, e) => `${e.kind}:${e.step}:${e.episode}:${run}`; // of an episode, for the server
 
 // stepPage lists the groups of a step by the spread of their rewards.
 export async function stepPage(asked) {
@@ -36,16 +38,18 @@ export async function stepPage(asked) {
       h("h1", null, title),
       h("p", null, step(position - 1, "← before"), " · ", step(position + 1, "next →"),
         h("span", { class: "soft" }, ` · ${count} of ${found.episodes} episodes in ${found.groups.length} groups`)),
-      filterBar(found, kept, (values) => go(link("step", { ...at, ...kept, ...values }), true)),
+      filterBar(found.groups.flatMap((g) => g.episodes), kept, Object.keys(orders),
+        (values) => go(link("step", { ...at, ...kept, ...values }), true)),
+      h("p", null, h("a", { href: link("search", { ...kept, run, kind: found.kind }) }, "the same in all steps")),
       count ? groups(run, found.groups) : h("p", { class: "soft" }, "No episode fits."),
       rest > 0 ? h("p", { class: "soft" }, `${rest} further groups: filter them.`) : null,
     ],
   };
 }
 
-// filterBar has a field for everything that episodes are chosen by.
-function filterBar(found, kept, change) {
-  const tags = [...new Set(found.groups.flatMap((g) => g.episodes.map((e) => e.tag)))];
+// filterBar has a field for everything that episodes are chosen by, and one for the orders that there are.
+export function filterBar(episodes, kept, orders, change) {
+  const tags = [...new Set([...episodes.map((e) => e.tag), kept.tag].filter(Boolean))];
   const input = (key, label, type) => field(label, h("input", {
     type, step: "any", value: kept[key] || "", size: 8, onchange: (e) => change({ [key]: e.target.value }),
   }));
@@ -57,7 +61,7 @@ function filterBar(found, kept, change) {
     pick("stop", "ended", [["", "all"], ...same(stops)]),
     input("low", "score from", "number"), input("high", "to", "number"),
     input("shortest", "tokens from", "number"), input("longest", "to", "number"),
-    pick("order", "order", same(Object.keys(orders))));
+    orders.length ? pick("order", "order", same(orders)) : "");
 }
 
 // groups is a row per group, with its scores as dots and a link to every episode.
@@ -132,10 +136,11 @@ function besideForm(names, first, runs, change) {
       wrong.textContent = error.message;
     }
   };
-  const pick = (key, options) => choice(same(options), place[key], (value) => { place[key] = value; });
+  const pick = (key, options) => choice(options, place[key], (value) => { place[key] = value; });
+  const folders = runs.map((r) => r.run), called = short(folders);
   return h("form", { class: "bar", onsubmit: add }, h("span", null, "The same task in"),
-    field("run", pick("run", runs.map((r) => r.run))),
-    field("of", pick("kind", ["step", "validation", "analysis"])),
+    field("run", pick("run", folders.map((run, i) => [run, called[i]]))),
+    field("of", pick("kind", same(["step", "validation", "analysis"]))),
     field("step", h("input", { type: "number", min: 0, value: place.step,
       oninput: (e) => { place.step = e.target.value; } })),
     h("button", null, "put beside"), wrong);
