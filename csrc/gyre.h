@@ -103,11 +103,12 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
 typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;  // Go has more: nothing here reads it
 typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
 typedef enum { GYRE_SILU = 0, GYRE_GELU_TANH = 1 } gyre_activation;
-// What a layer's attention is like. Bits.
+// What a layer is like. Bits.
 typedef enum {
   GYRE_LAYER_WINDOW = 1,  // sees the last `window` positions, its own among them
   GYRE_LAYER_NOPE = 2,    // without rotary embedding
-  GYRE_LAYER_LOCAL = 4    // its rotations are those of local_rope
+  GYRE_LAYER_LOCAL = 4,   // its rotations are those of local_rope
+  GYRE_LAYER_DENSE = 8    // an MLP of intermediate_size in place of experts
 } gyre_layer;
 typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
 
@@ -162,6 +163,11 @@ typedef struct gyre_shape {
   double logit_scale;     // factors of logits, embeddings and what is added to the residual stream; 0: 1
   double embedding_scale, residual_scale;
   int64_t window;
+  // A mixture in place of a layer's MLP: a router in float32 chooses some of the experts for each row, whose outputs
+  // are weighed by the router's softmax over all experts, or normalised: over the chosen. 0 experts: none. shared_size
+  // is the width of an MLP beside them; 0: there is none.
+  int64_t experts, chosen_experts, expert_size, shared_size;
+  bool normalized_routing;
   uint8_t layers[GYRE_MAX_LAYERS];  // gyre_layer of each
   gyre_rope rope, local_rope;       // rope: besides rope_scaling; its theta is rope_theta
 #ifdef __cplusplus
@@ -300,10 +306,11 @@ typedef struct {
 typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
 
 // What a term of the loss measures of a token: L_t of the task's loss, the entropy H_t, the divergence KL_t from the
-// reference.
-typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyre_term_kind;
+// reference, how unevenly the experts of its sequence are loaded B_t.
+typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2, GYRE_TERM_BALANCE = 3 } gyre_term_kind;
 
-// loss = Σ over terms Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t )  over tokens with mask 1.
+// loss = Σ over terms Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t  |  balance_coef · B_t )  over
+// tokens with mask 1.
 // The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so
 // the sum over micro-batches is the batch loss exactly.
 typedef struct {
@@ -313,6 +320,7 @@ typedef struct {
   int32_t kl;                // which estimator, as a loss term
   bool kl_straight_through;  // value of the estimator, gradient of k2 (verl's "+" suffix)
   double kl_coef;
+  double balance_coef;
 } gyre_policy_loss;
 
 typedef struct {
@@ -479,8 +487,8 @@ gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished);
 // (finish is then GYRE_FINISH_NONE): at most max_outputs, and only as many as fit in max_tokens; *count says how many.
 // Token i's alternatives, in order of likelihood, begin at alternatives[i * GYRE_MAX_ALTERNATIVES]; NULL: none wanted.
 gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
-                             int32_t* tokens, float* logprobs, float* sampling_logprobs,
-                             gyre_alternative* alternatives, int64_t max_tokens, int64_t* count);
+                             int32_t* tokens, float* logprobs, float* sampling_logprobs, gyre_alternative* alternatives,
+                             int64_t max_tokens, int64_t* count);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id);
 // Frees all keys and values that requests have left behind (gyre_request.keep).
 gyre_status gyre_engine_forget(gyre_engine* engine);

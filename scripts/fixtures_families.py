@@ -6,7 +6,8 @@ transformers computes with it in float64 with exact rotary tables.
 
 Needs torch, transformers and safetensors. The weights are bfloat16 numbers, so that the files are small. expected.json lists cases: token
 ids, the longest sequence that rotary scalings are settled by, log-probs, and of the gradient of their negative sum two numbers for each
-tensor: its norm, and its product with sin(1), sin(2), … With --check DIR it opens a model that Gyre saved and compares it with these.
+tensor: its norm, and its product with sin(1), sin(2), … Of mixtures of experts also the sum over tokens of what csrc/train/balance.h says,
+and its gradient. With --check DIR it opens a model that Gyre saved and compares it with these.
 """
 import json
 import math
@@ -14,8 +15,10 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "orchestrate", "model", "checkpoint", "testdata", "families")
@@ -46,6 +49,15 @@ FAMILIES = {
                         rope_parameters={F: dict(rope_type="linear", factor=3.0, rope_theta=900.0),
                                          S: dict(rope_type="default", rope_theta=40.0)}),
 }
+MIXTURES = {
+    "qwen3_moe": dict(head_dim=6, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=14, norm_topk_prob=True, mlp_only_layers=[1],
+                      num_hidden_layers=4),
+    "olmoe": dict(hidden_size=24, num_experts=7, num_experts_per_tok=3, intermediate_size=18),
+    "mixtral": dict(head_dim=6, num_local_experts=3, num_experts_per_tok=2, sliding_window=11),
+    "granitemoe": dict(embedding_multiplier=1.7, logits_scaling=1.3, residual_multiplier=0.6, attention_multiplier=0.35, hidden_size=24,
+                       num_local_experts=4, num_experts_per_tok=2, attention_bias=True),
+    "granitemoeshared": dict(num_local_experts=3, num_experts_per_tok=1, shared_intermediate_size=10, hidden_size=24),
+}
 BY_LENGTH = ("qwen2", "phi3")  # what a sequence's rotations are depends on its length
 
 
@@ -66,22 +78,54 @@ def logprobs(model, ids):
 
 def case(path, sequences, longest):
     with exact():
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager",
+                                                     experts_implementation="eager").eval()
         scored = [logprobs(model, ids) for ids in sequences]
         (-torch.cat(scored).sum()).backward()
-    gradients = {}
-    for name, p in model.named_parameters():
-        flat = p.grad.double().flatten()
-        gradients[name] = [float(flat.norm()), float(flat @ torch.sin(torch.arange(1, flat.numel() + 1, dtype=torch.float64)))]
-    return {"longest": longest, "ids": sequences, "logprobs": [[0.0] + [round(x, 9) for x in s.tolist()] for s in scored],
-            "gradients": gradients}
+    gradients = sums(model)
+    out = {"longest": longest, "ids": sequences, "logprobs": [[0.0] + [round(x, 9) for x in s.tolist()] for s in scored],
+           "gradients": gradients}
+    if os.path.basename(path) in MIXTURES:
+        with exact():
+            value = sum(balance(model, ids) for ids in sequences)
+            model.zero_grad()
+            value.backward()
+        out["balance"], out["balance_gradients"] = value.item(), sums(model)
+    return out
+
+
+def balance(model, ids):
+    layers = model(torch.tensor([ids]), use_cache=False, output_router_logits=True).router_logits
+    total = 0
+    for logits in layers:
+        p = logits[:-1].softmax(-1)  # the last token's row predicts none
+        chosen = torch.zeros_like(p).scatter_(-1, p.topk(model.config.num_experts_per_tok, -1).indices, 1.0)
+        total = total + p.shape[-1] * (chosen.mean(0) * p).sum() / len(layers)
+    return total
+
+
+def sums(model):
+    """Of all gradients, under the names and in the shapes of files."""
+    weights = [(p, p.data) for p in model.parameters()]
+    for p, data in weights:
+        p.data = torch.zeros_like(data) if p.grad is None else p.grad
+    with tempfile.TemporaryDirectory() as path:
+        model.save_pretrained(path)
+        file = load_file(os.path.join(path, "model.safetensors"))
+    for p, data in weights:
+        p.data = data
+    out = {}
+    for name, value in file.items():
+        flat = value.double().flatten()
+        out[name] = [float(flat.norm()), float(flat @ torch.sin(torch.arange(1, flat.numel() + 1, dtype=torch.float64)))]
+    return out
 
 
 def make(name):
     torch.manual_seed(sum(map(ord, name)))
     path = os.path.join(ROOT, name)
     shutil.rmtree(path, ignore_errors=True)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**SHAPE, **FAMILIES[name]}))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**SHAPE, **{**FAMILIES, **MIXTURES}[name]}))
     for p in model.parameters():
         if p.dim() == 1:  # biases and norms away from their trivial initial values
             torch.nn.init.normal_(p, 0.5, 0.3)
@@ -109,5 +153,5 @@ if __name__ == "__main__":
         for family in sorted(os.listdir(sys.argv[2])):
             check(family, os.path.join(sys.argv[2], family))
     else:
-        for family in sys.argv[1:] or FAMILIES:
+        for family in sys.argv[1:] or [*FAMILIES, *MIXTURES]:
             make(family)

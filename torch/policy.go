@@ -114,14 +114,15 @@ const (
 type TermKind int32
 
 // TermTask is L_t of the task's loss, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the
-// reference.
+// reference, TermBalance how unevenly experts are loaded, B_t of csrc/train/balance.h.
 const (
 	TermTask    TermKind = C.GYRE_TERM_TASK
 	TermEntropy TermKind = C.GYRE_TERM_ENTROPY
 	TermKL      TermKind = C.GYRE_TERM_KL
+	TermBalance TermKind = C.GYRE_TERM_BALANCE
 )
 
-// PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t) over the masked tokens.
+// PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t | BalanceCoef·B_t) over the masked tokens.
 type PolicyLoss struct {
 	Task              Loss
 	Temperature       float64 // logits are divided by it; > 0
@@ -129,6 +130,7 @@ type PolicyLoss struct {
 	KL                KLEstimator
 	KLStraightThrough bool // the estimator's value with K2's gradient
 	KLCoef            float64
+	BalanceCoef       float64
 }
 
 // PolicyInputs are token-aligned. Weights carry the aggregation mode and its normaliser over the whole batch, so that
@@ -161,6 +163,7 @@ const (
 	Task    = "task"
 	Entropy = "entropy"
 	KL      = "kl"
+	Balance = "balance"
 )
 
 // Terms are the three terms of the usual loss; nil skips a gradient.

@@ -51,8 +51,11 @@ func shardConfigs() map[string]ModelConfig {
 	gemma2.Shape = Shape{OutputNorms: true, UnitNorms: true, ScoreCap: 2, LogitCap: 3, Activation: GELUTanh, Window: 5,
 		EmbeddingScale: 4}
 	gemma2.Shape.Layers[1] = WindowLayer
+	mixture := qwen3
+	mixture.Shape = Shape{Experts: 5, ChosenExperts: 2, ExpertSize: 33, SharedSize: 40, NormalizedRouting: true}
+	mixture.Shape.Layers[1] = DenseLayer
 	return map[string]ModelConfig{"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "critic": critic, "olmo3": olmo3,
-		"gemma2": gemma2}
+		"gemma2": gemma2, "mixture": mixture}
 }
 
 func shardCases() []shardCase {
@@ -64,6 +67,7 @@ func shardCases() []shardCase {
 		{"full, query and key norms", models["qwen3"], ShardConfig{Prefetch: 1}, 5, 0},
 		{"full, norms over all heads", models["olmo3"], ShardConfig{Prefetch: 1}, 7, 20},
 		{"full, soft-capping", models["gemma2"], ShardConfig{Prefetch: 1, Deterministic: true, Lanes: 12}, 5, 20},
+		{"full, experts", models["mixture"], ShardConfig{Prefetch: 1}, 7, 20},
 		{"full, critic", models["critic"], ShardConfig{Prefetch: 1}, 7, 0},
 		{"optimizer", models["llama"], ShardConfig{Shard: ShardOptimizer}, 7, 0},
 		{"optimizer, critic", models["critic"], ShardConfig{Shard: ShardOptimizer}, 3, 0},

@@ -51,7 +51,7 @@ var togetherEngine = EngineConfig{MaxSequences: 4, MaxLength: 40, MaxBatchTokens
 // weights change.
 func ranksSampleTogether(group *Group) error {
 	models := shardConfigs()
-	for _, name := range []string{"llama", "qwen2", "qwen3"} { // in one order on all ranks
+	for _, name := range []string{"llama", "qwen2", "qwen3", "mixture"} { // in one order on all ranks
 		config := models[name]
 		config.NumHeads, config.NumKVHeads = 8, 4
 		for _, shard := range []string{ShardFull, ShardNone} {

@@ -58,6 +58,11 @@ const (
 	Glm
 	Gemma2
 	Gemma3
+	Qwen3Moe
+	Olmoe
+	Mixtral
+	GraniteMoe
+	GraniteMoeShared
 )
 
 // RopeScaling is the rule that stretches the rotary embedding's wavelengths.
@@ -93,7 +98,8 @@ func (n names) of(kind string, i int) string {
 var (
 	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3", Mistral: "mistral", Ministral: "ministral",
 		SmolLM3: "smollm3", Granite: "granite", Olmo2: "olmo2", Olmo3: "olmo3", Phi3: "phi3", Glm4: "glm4", Glm: "glm",
-		Gemma2: "gemma2", Gemma3: "gemma3_text"}
+		Gemma2: "gemma2", Gemma3: "gemma3_text", Qwen3Moe: "qwen3_moe", Olmoe: "olmoe", Mixtral: "mixtral",
+		GraniteMoe: "granitemoe", GraniteMoeShared: "granitemoeshared"}
 	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
 	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
 		FinishNotFinite: "not_finite"}
@@ -152,15 +158,16 @@ const (
 	GELUTanh Activation = C.GYRE_GELU_TANH
 )
 
-// LayerKind says what a layer's attention is like.
+// LayerKind says what a layer is like.
 type LayerKind uint8
 
 // The bits of a LayerKind: it sees the last Shape.Window positions; its heads do not rotate; they rotate by
-// Shape.LocalRope.
+// Shape.LocalRope; an MLP is in the place of experts.
 const (
 	WindowLayer LayerKind = C.GYRE_LAYER_WINDOW
 	NoPELayer   LayerKind = C.GYRE_LAYER_NOPE
 	LocalLayer  LayerKind = C.GYRE_LAYER_LOCAL
+	DenseLayer  LayerKind = C.GYRE_LAYER_DENSE
 )
 
 // MaxLayers bounds the layers that may differ from each other, MaxPairs the rotations that may be scaled one by one.
@@ -186,8 +193,25 @@ type Shape struct {
 	QueryScale, ScoreCap, LogitCap            float64
 	LogitScale, EmbeddingScale, ResidualScale float64
 	Window                                    int64
-	Layers                                    [MaxLayers]LayerKind
-	Rope, LocalRope                           Rope
+
+	Experts, ChosenExperts, ExpertSize, SharedSize int64
+	NormalizedRouting                              bool
+
+	Layers          [MaxLayers]LayerKind
+	Rope, LocalRope Rope
+}
+
+// Mixes reports whether a layer has experts in the place of an MLP.
+func (c ModelConfig) Mixes(layer int64) bool {
+	return c.Shape.Experts > 0 && (layer >= MaxLayers || c.Shape.Layers[layer]&DenseLayer == 0)
+}
+
+// MLPWidth is the width of a layer's MLP, which in a layer with experts is beside them; 0: there is none.
+func (c ModelConfig) MLPWidth(layer int64) int64 {
+	if c.Mixes(layer) {
+		return c.Shape.SharedSize
+	}
+	return c.IntermediateSize
 }
 
 func (c ModelConfig) c() *C.gyre_model_config {

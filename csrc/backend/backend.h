@@ -51,7 +51,8 @@ class Adapter {
 struct Activations {
   virtual ~Activations() = default;
   Pass pass;
-  bool recompute = false;  // blocks keep their inputs only
+  bool recompute = false;              // blocks keep their inputs only
+  std::vector<at::Tensor> routers_NE;  // logits of each layer; of one without experts they mean nothing
 };
 
 // Token `token` is predicted from hidden row `row`.
@@ -82,6 +83,7 @@ using Objective = std::function<std::vector<ScoreGradient>(size_t first, const S
 struct HiddenGradient {
   at::Tensor d_hidden_NH;
   ParameterSet* gradients;
+  std::vector<at::Tensor> d_routers_NE{};  // of each layer's router logits besides; empty: nothing
 };
 
 // A model as the engine reads it.

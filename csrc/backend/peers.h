@@ -39,7 +39,6 @@ class TensorParallel {
         peers_(std::move(peers)),
         query_(slicing_.widths(&Slice::heads, config.head_dim)),
         hidden_(slicing_.widths(&Slice::hidden)),
-        intermediate_(slicing_.widths(&Slice::intermediate)),
         vocab_(slicing_.widths(&Slice::vocab)) {}
 
   const Slicing& slicing() const { return slicing_; }
@@ -63,7 +62,10 @@ class TensorParallel {
     return all.index_select(1, at::from_blob(columns.data(), {count}, at::kLong).to(all.device()));
   }
   at::Tensor hidden(const at::Tensor& mine) const { return peers_->join(mine, hidden_); }
-  at::Tensor intermediate(const at::Tensor& mine) const { return peers_->join(mine, intermediate_); }
+  // Of gates and values: which of a slice says what they are of.
+  at::Tensor intermediate(const at::Tensor& mine, Range Slice::*of = &Slice::intermediate) const {
+    return peers_->join(mine, slicing_.widths(of));
+  }
   // Defined on the first process only.
   at::Tensor logits(const at::Tensor& mine) const { return peers_->join(mine, vocab_, true); }
   // The embeddings of some tokens, of which each process looks up those whose rows it has: look_up(rows of the part)
@@ -74,7 +76,7 @@ class TensorParallel {
  private:
   const Slicing slicing_;
   const std::shared_ptr<Peers> peers_;
-  const std::vector<int64_t> query_, hidden_, intermediate_, vocab_;
+  const std::vector<int64_t> query_, hidden_, vocab_;
 };
 
 // Where each of some tokens' embeddings is: of the tokens in order, whose part it is.

@@ -16,7 +16,7 @@ namespace gyre {
 
 // Shape suffixes used throughout csrc:
 //   N rows (packed tokens) · H hidden · V vocabulary · Q query width (heads·head_dim) · K key/value width
-//   (kv_heads·head_dim) F intermediate · D head_dim · P parameters
+//   (kv_heads·head_dim) F intermediate · D head_dim · P parameters · E experts · C rows of all chosen experts
 //
 // What the C ABI takes, with the defaults of config.json and the widths that follow.
 struct ModelConfig : gyre_model_config {
@@ -47,6 +47,15 @@ struct ModelConfig : gyre_model_config {
   int64_t k_norm_width() const { return shape.wide_qk_norm ? kv_width() : head_dim; }
   // gyre_layer bits.
   int layer_kind(int64_t layer) const { return layer < GYRE_MAX_LAYERS ? shape.layers[layer] : 0; }
+  // Whether experts are in place of a layer's MLP, and how wide an MLP is in their place or beside them; 0: there is
+  // none.
+  bool mixes(int64_t layer) const { return shape.experts > 0 && (layer_kind(layer) & GYRE_LAYER_DENSE) == 0; }
+  int64_t mlp_width(int64_t layer) const { return mixes(layer) ? shape.shared_size : intermediate_size; }
+  int64_t widest_mlp() const {
+    int64_t widest = 0;
+    for (int64_t i = 0; i < num_layers; ++i) widest = std::max(widest, mlp_width(i));
+    return widest;
+  }
   int64_t window_of(int64_t layer) const { return (layer_kind(layer) & GYRE_LAYER_WINDOW) != 0 ? shape.window : 0; }
 };
 

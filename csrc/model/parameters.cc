@@ -1,6 +1,7 @@
 #include "model/parameters.h"
 
 #include <initializer_list>
+#include <stdexcept>
 
 namespace gyre {
 namespace {
@@ -38,10 +39,10 @@ class Layout {
   int64_t total_ = 0;
 };
 
-BlockTensors make_block(const ModelConfig& c, const Allocate& allocate) {
+BlockTensors make_block(const ModelConfig& c, int64_t layer, const Allocate& allocate) {
   BlockTensors b;
   Layout layout;
-  const int64_t h = c.hidden_size, q = c.query_width(), f = c.intermediate_size;
+  const int64_t h = c.hidden_size, q = c.query_width(), f = c.mlp_width(layer);
   if (!c.shape.no_input_norms) layout.place(b.attn_norm_H, {h});
   layout.place(b.qkv_RH, {c.qkv_width(), h});
   if (c.qkv_bias) layout.place(b.qkv_bias_R, {c.qkv_width()});
@@ -53,11 +54,17 @@ BlockTensors make_block(const ModelConfig& c, const Allocate& allocate) {
   if (c.out_bias) layout.place(b.out_bias_H, {h});
   if (c.shape.output_norms) layout.place(b.attn_out_norm_H, {h});
   if (!c.shape.no_input_norms) layout.place(b.mlp_norm_H, {h});
-  layout.place(b.gate_up_2FH, {2 * f, h});
-  if (c.mlp_bias) layout.place(b.gate_up_bias_2F, {2 * f});
-  layout.place(b.down_HF, {h, f});
+  if (f > 0) layout.place(b.gate_up_2FH, {2 * f, h});
+  if (f > 0 && c.mlp_bias) layout.place(b.gate_up_bias_2F, {2 * f});
+  if (f > 0) layout.place(b.down_HF, {h, f});
+  if (c.mixes(layer)) {
+    const int64_t experts = c.shape.experts, width = c.shape.expert_size;
+    layout.place(b.router_EH, {experts, h});
+    layout.place(b.expert_gate_up_XH, {experts * 2 * width, h});
+    layout.place(b.expert_down_YF, {experts * h, width});
+  }
   if (c.shape.output_norms) layout.place(b.mlp_out_norm_H, {h});
-  if (c.mlp_bias) layout.place(b.down_bias_H, {h});
+  if (f > 0 && c.mlp_bias) layout.place(b.down_bias_H, {h});
   layout.bind(b.flat_P, allocate);
   return b;
 }
@@ -78,6 +85,22 @@ RootTensors make_root(const ModelConfig& c, const Allocate& allocate) {
   return r;
 }
 
+// Gates and values of all experts, then what they give: the order of files that stack them.
+void name_experts(const ModelConfig& c, const BlockTensors& b, const std::string& prefix,
+                  std::vector<NamedTensor>& named) {
+  if (!b.router_EH.defined()) return;
+  const int64_t f = c.shape.expert_size, h = c.hidden_size;
+  const auto add = [&](int64_t expert, const char* name, const at::Tensor& all, int64_t first, int64_t count) {
+    named.push_back({prefix + "experts." + std::to_string(expert) + name, all.narrow(0, first, count)});
+  };
+  named.push_back({prefix + "gate.weight", b.router_EH});
+  for (int64_t e = 0; e < c.shape.experts; ++e) {
+    add(e, ".gate_proj.weight", b.expert_gate_up_XH, 2 * e * f, f);
+    add(e, ".up_proj.weight", b.expert_gate_up_XH, (2 * e + 1) * f, f);
+  }
+  for (int64_t e = 0; e < c.shape.experts; ++e) add(e, ".down_proj.weight", b.expert_down_YF, e * h, h);
+}
+
 void name_block(const ModelConfig& c, const BlockTensors& b, int64_t index, std::vector<NamedTensor>& named) {
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
   const auto add = [&](const char* name, const at::Tensor& value) {
@@ -86,7 +109,7 @@ void name_block(const ModelConfig& c, const BlockTensors& b, int64_t index, std:
   const auto part = [](const at::Tensor& fused, int64_t first, int64_t count) {
     return fused.defined() ? fused.narrow(0, first, count) : fused;
   };
-  const int64_t q = c.query_width(), k = c.kv_width(), f = c.intermediate_size;
+  const int64_t q = c.query_width(), k = c.kv_width(), f = c.mlp_width(index);
   add("self_attn.q_proj.weight", part(b.qkv_RH, 0, q));
   add("self_attn.q_proj.bias", part(b.qkv_bias_R, 0, q));
   add("self_attn.k_proj.weight", part(b.qkv_RH, q, k));
@@ -103,6 +126,7 @@ void name_block(const ModelConfig& c, const BlockTensors& b, int64_t index, std:
   add("mlp.up_proj.bias", part(b.gate_up_bias_2F, f, f));
   add("mlp.down_proj.weight", b.down_HF);
   add("mlp.down_proj.bias", b.down_bias_H);
+  name_experts(c, b, prefix + "mlp.", named);
   add("input_layernorm.weight", b.attn_norm_H);
   add("post_attention_layernorm.weight", b.mlp_norm_H);
   add("post_self_attn_layernorm.weight", b.attn_out_norm_H);
@@ -178,6 +202,12 @@ ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
 }  // namespace
 
 LoraParts::LoraParts(const ModelConfig& c) {
+  constexpr uint32_t kMlp = GYRE_LORA_GATE | GYRE_LORA_UP | GYRE_LORA_DOWN;
+  if (c.lora.rank > 0 && c.shape.experts > 0 && (c.lora.targets & kMlp) != 0) {
+    throw std::invalid_argument(
+        "adapter: gate_proj, up_proj and down_proj of a mixture of experts have none, expected "
+        "targets of its attention, embed_tokens or lm_head");
+  }
   const auto add = [&](std::vector<LoraPart>& to, uint32_t target, const char* name, int64_t first, int64_t count) {
     if (c.lora.rank > 0 && (c.lora.targets & target) != 0) to.push_back({name, first, count});
   };
@@ -205,7 +235,7 @@ ParameterSet lay_out(const ModelConfig& config, const Allocate& allocate) {
   set.root = make_root(config, allocate);
   set.named.push_back({"model.embed_tokens.weight", set.root.embed_VH});
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    set.blocks.push_back(make_block(config, allocate));
+    set.blocks.push_back(make_block(config, i, allocate));
     name_block(config, set.blocks.back(), i, set.named);
   }
   set.named.push_back({"model.norm.weight", set.root.final_norm_H});

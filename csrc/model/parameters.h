@@ -26,6 +26,8 @@ struct BlockTensors {
   // q_norm and k_norm are [Q] and [K] where they are over all heads. The out norms are on what a branch adds.
   at::Tensor attn_norm_H, qkv_RH /* R = Q+2K */, qkv_bias_R, q_norm_D, k_norm_D, out_HQ, out_bias_H, attn_out_norm_H;
   at::Tensor mlp_norm_H, gate_up_2FH, gate_up_bias_2F, down_HF, down_bias_H, mlp_out_norm_H;
+  // One expert after another, each like gate_up and down; gate_up and down themselves are an MLP beside them.
+  at::Tensor router_EH, expert_gate_up_XH /* X = E·2F */, expert_down_YF /* Y = E·H */;
   LoraTensors qkv_lora, out_lora, gate_up_lora, down_lora;  // an adapter's set has these alone
 };
 

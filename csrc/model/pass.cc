@@ -17,11 +17,17 @@ void place(Pass& pass, int64_t row, int64_t count, int64_t position) {
 
 constexpr double kFloatBytes = 4;
 
-// Weights of all blocks' matrices.
-double block_weights(const ModelConfig& c) {
-  const int64_t layer = c.hidden_size * (c.qkv_width() + c.query_width() + 3 * c.intermediate_size);
-  return static_cast<double>(c.num_layers) * static_cast<double>(layer);
+// Weights of all blocks' matrices that a row is multiplied with, so many experts among them.
+double block_weights(const ModelConfig& c, int64_t experts) {
+  int64_t columns = c.num_layers * (c.qkv_width() + c.query_width());
+  for (int64_t i = 0; i < c.num_layers; ++i) {
+    columns += 3 * c.mlp_width(i);
+    if (c.mixes(i)) columns += c.shape.experts + 3 * experts * c.shape.expert_size;
+  }
+  return static_cast<double>(c.hidden_size) * static_cast<double>(columns);
 }
+
+double row_weights(const ModelConfig& c) { return block_weights(c, c.shape.chosen_experts); }
 
 // Multiply-adds of one product of queries with keys (or of probabilities with values) over all rows, heads and layers.
 double attention_products(const ModelConfig& c, const Pass& pass) {
@@ -194,14 +200,15 @@ gyre_work forward_work(const ModelConfig& c, const Pass& pass) {
   double positions = 0;
   for (const PagedRows& rows : pass.attended) positions += static_cast<double>(rows.position + rows.count);
   const double kv = positions * 2.0 * static_cast<double>(c.kv_width() * c.num_layers);
-  return {.flops = 2 * static_cast<double>(pass.rows) * block_weights(c) + 4 * attention_products(c, pass),
-          .bytes = kFloatBytes * (block_weights(c) + kv)};
+  const int64_t read = std::min(c.shape.experts, pass.rows * c.shape.chosen_experts);
+  return {.flops = 2 * static_cast<double>(pass.rows) * row_weights(c) + 4 * attention_products(c, pass),
+          .bytes = kFloatBytes * (block_weights(c, read) + kv)};
 }
 
 gyre_work backward_work(const ModelConfig& c, const Pass& pass) {
   const gyre_work forward = forward_work(c, pass);
   gyre_work work{.flops = 2 * forward.flops + 2 * attention_products(c, pass), .bytes = 3 * forward.bytes};
-  if (c.lora.rank > 0) work.flops -= 2 * static_cast<double>(pass.rows) * block_weights(c);  // a base has no gradient
+  if (c.lora.rank > 0) work.flops -= 2 * static_cast<double>(pass.rows) * row_weights(c);  // a base has no gradient
   return work;
 }
 

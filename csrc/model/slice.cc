@@ -38,6 +38,8 @@ Slice slice_of(const ModelConfig& c, int part, int parts) {
           .kv_heads = {},
           .hidden = share(c.hidden_size, part, parts),
           .intermediate = share(c.intermediate_size, part, parts),
+          .expert = share(c.shape.expert_size, part, parts),
+          .shared = share(c.shape.shared_size, part, parts),
           .vocab = share(c.vocab_size, part, parts)};
   const int64_t group = c.num_heads / c.num_kv_heads;
   if (parts <= c.num_kv_heads) {
@@ -71,6 +73,7 @@ ModelConfig Slicing::config(int part) const {
   ModelConfig c = config_;
   const Slice& s = (*this)[part];
   c.num_heads = s.heads.count, c.num_kv_heads = s.kv_heads.count, c.intermediate_size = s.intermediate.count;
+  c.shape.expert_size = s.expert.count, c.shape.shared_size = s.shared.count;
   return c;
 }
 
@@ -88,10 +91,16 @@ BlockTensors Slicing::block(const BlockTensors& whole, int part) const {
     return at::cat({rows(fused, {s.heads.first * d, s.heads.count * d}), rows(fused, {q + own.first, own.count}),
                     rows(fused, {q + k + own.first, own.count})});
   };
+  // The rows `own` of every `each` rows.
+  const auto of_each = [](const at::Tensor& fused, int64_t each, const Range& own) {
+    if (!fused.defined()) return fused;
+    return fused.view({fused.size(0) / each, each, -1}).narrow(1, own.first, own.count).reshape({-1, fused.size(1)});
+  };
+  const bool mixes = whole.router_EH.defined();
   const auto gates = [&](const at::Tensor& fused) {
     if (!fused.defined()) return fused;
-    return at::cat({rows(fused, s.intermediate),
-                    rows(fused, {config_.intermediate_size + s.intermediate.first, s.intermediate.count})});
+    const Range& own = mixes ? s.shared : s.intermediate;
+    return at::cat({rows(fused, own), rows(fused, {fused.size(0) / 2 + own.first, own.count})});
   };
   const auto outputs = [&](const at::Tensor& t) { return t.defined() ? rows(t, s.hidden) : t; };
   BlockTensors own = whole;
@@ -100,6 +109,8 @@ BlockTensors Slicing::block(const BlockTensors& whole, int part) const {
   own.out_HQ = outputs(whole.out_HQ), own.out_bias_H = outputs(whole.out_bias_H);
   own.gate_up_2FH = gates(whole.gate_up_2FH), own.gate_up_bias_2F = gates(whole.gate_up_bias_2F);
   own.down_HF = outputs(whole.down_HF), own.down_bias_H = outputs(whole.down_bias_H);
+  own.expert_gate_up_XH = of_each(whole.expert_gate_up_XH, config_.shape.expert_size, s.expert);
+  own.expert_down_YF = of_each(whole.expert_down_YF, config_.hidden_size, s.hidden);
   return own;
 }
 

@@ -18,9 +18,9 @@ struct Range {
 };
 
 // Of one part. Heads come with the key/value heads that they read; `hidden` are outputs of the two projections back to
-// the residual stream, `intermediate` those of gate and up.
+// the residual stream, `intermediate` those of gate and up, `expert` and `shared` those of a mixture.
 struct Slice {
-  Range heads, kv_heads, hidden, intermediate, vocab;
+  Range heads, kv_heads, hidden, intermediate, expert, shared, vocab;
 };
 
 class Slicing {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "train/balance.h"
 #include "train/losses/loss.h"
 #include "train/passes.h"
 
@@ -28,8 +29,8 @@ std::vector<gyre_term> complete(const Decoder& decoder, const Batch& batch, cons
       if (!ok) throw std::invalid_argument("policy loss: term \"" + std::string(term.name) + "\": " + what);
     };
     require(names.insert(term.name).second, "the name is given twice");
-    require(term.kind >= GYRE_TERM_TASK && term.kind <= GYRE_TERM_KL,
-            "kind is " + std::to_string(term.kind) + ", expected 0 to 2 (task, entropy, KL)");
+    require(term.kind >= GYRE_TERM_TASK && term.kind <= GYRE_TERM_BALANCE,
+            "kind is " + std::to_string(term.kind) + ", expected 0 to 3 (task, entropy, KL, balance)");
     if (term.weights == nullptr) term.weights = inputs.weights;
     require(term.weights != nullptr, "no weights, neither its own nor the inputs'");
     require_finite(batch, term.weights, "weight");
@@ -81,7 +82,7 @@ std::vector<float> evaluate(const gyre_term& term, std::span<const int64_t> toke
       stats.value += weight * entropy;
       stats.loss -= weight * loss.entropy_coef * entropy;
       d[i] = static_cast<float>(-weight * loss.entropy_coef);
-    } else if (kl) {
+    } else if (term.kind == GYRE_TERM_KL && kl) {
       const TokenKl value = kl_term(loss, logprob, inputs.ref_logprobs[t]);
       stats.value += weight * value.value;
       stats.loss += weight * loss.kl_coef * value.value;
@@ -102,6 +103,7 @@ struct BackwardPass {
   Gradients* into;
   std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no term depends on it
   at::Tensor d_hidden_NH;
+  std::vector<at::Tensor> d_routers_NE;
 };
 
 // One pass per distinct buffer; a term whose derivatives are all zero needs none.
@@ -113,7 +115,7 @@ class BackwardPasses {
   // The pass of a buffer, made where there is none.
   BackwardPass& of(Gradients* into) {
     auto pass = std::ranges::find(passes_, into, &BackwardPass::into);
-    if (pass == passes_.end()) pass = passes_.insert(pass, {into, {}, {}, at::zeros_like(hidden_NH_)});
+    if (pass == passes_.end()) pass = passes_.insert(pass, {into, {}, {}, at::zeros_like(hidden_NH_), {}});
     return *pass;
   }
   // The next chunk of targets begins.
@@ -137,7 +139,9 @@ class BackwardPasses {
   }
   void run(Decoder& decoder, const Activations& kept) const {
     std::vector<HiddenGradient> all;
-    for (const BackwardPass& pass : passes_) all.push_back({pass.d_hidden_NH, &pass.into->set()});
+    for (const BackwardPass& pass : passes_) {
+      all.push_back({pass.d_hidden_NH, &pass.into->set(), pass.d_routers_NE});
+    }
     decoder.backward(all, kept);
   }
 
@@ -182,7 +186,8 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
   const std::vector<gyre_term> all = complete(decoder, batch, inputs, compares, terms);
 
   const Packing packing = pack(batch.ids, batch.offsets);
-  const auto [tokens, targets] = predicted(batch, packing);
+  const Predicted targeted = predicted(batch, packing);
+  const auto& [tokens, targets] = targeted;
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden_NH = decoder.forward(packing, &kept);
   BackwardPasses passes(hidden_NH);
@@ -203,6 +208,14 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
     }
     return passes.gradients();
   });
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].kind != GYRE_TERM_BALANCE) continue;
+    const bool learns = all[i].into != nullptr && loss.balance_coef != 0;
+    gyre_term_stats& stats = result.terms[i];
+    stats.value = balance(decoder.config(), kept->routers_NE, batch, targeted, all[i].weights, loss.balance_coef,
+                          learns ? &passes.of(all[i].into).d_routers_NE : nullptr);
+    stats.loss = loss.balance_coef * stats.value;
+  }
   passes.run(decoder, *kept);
   decoder.end_passes();
   scatter(batch, tokens, logprobs, logprobs_out);

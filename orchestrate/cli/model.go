@@ -70,6 +70,8 @@ func modelInitCommand() *cli.Command {
 			size("heads", &o.Heads, "attention heads"),
 			size("kv-heads", &o.KVHeads, "key and value heads; divides --heads"),
 			size("intermediate", &o.Intermediate, "width of the MLP"),
+			size("experts", &o.Experts, "of a mixture, each as wide as --intermediate says"),
+			size("experts-per-token", &o.ChosenExperts, "of them that compute a token"),
 			size("vocab", &o.Vocab, "tokens at most; 259 = single bytes only"),
 			size("max-positions", &o.MaxPositions, "longest sequence"),
 			toggle("untied", "give the language-model head its own weights"),

@@ -46,8 +46,8 @@ func (e *Experiment) adapt() (problems []error) {
 		for _, target := range want.Targets.Names() {
 			shape := checkpoint.Config{ModelConfig: m.Shape}
 			if fused := shape.FusedModule(target); have.Rank == 0 && fused != "" {
-				problems = append(problems, fmt.Errorf("lora.targets: %s of a %s model lies in its %s, for which PEFT's "+
-					"files have one adapter: leave it out", target, m.Shape.Family, fused))
+				problems = append(problems, fmt.Errorf("lora.targets: %s of a %s model lies in its %s, beside which "+
+					"there is no adapter of it alone: leave it out", target, m.Shape.Family, fused))
 			}
 		}
 		if have.Rank == 0 {

@@ -79,9 +79,9 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	if weights > 1 { // the blocks at hand, the next ones, and what is no block: embedding and head
 		block := blockMatrices(actor)
 		add("update", "weights and gradients of the blocks at hand",
-			4*(int64(2+c.FSDP.Prefetch)*block+2*(Parameters(actor)-actor.NumLayers*block)))
+			4*(int64(2+c.FSDP.Prefetch)*block+2*(Parameters(actor)-bodyMatrices(actor))))
 		if e.Parts.Play {
-			atHand := Parameters(actor) - actor.NumLayers*block + int64(1+c.FSDP.Prefetch)*block
+			atHand := Parameters(actor) - bodyMatrices(actor) + int64(1+c.FSDP.Prefetch)*block
 			add("rollout", "weights at hand while the sampler is compared with the trainer", 4*atHand)
 			if c.Engine.TensorParallel <= 1 && !actor.TieEmbeddings {
 				add("rollout", "the sampler's copy of the embedding", 4*actor.VocabSize*actor.HiddenSize)
@@ -133,7 +133,7 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 	add("rollout", "KV cache", kv)
 	if actor.LoRA.Rank == 0 { // a base is packed anyway
 		add("rollout", "packed copies of the matrices",
-			elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
+			elementBytes(c)*(bodyMatrices(actor)+tables)/int64(together))
 	}
 	add("rollout", "logits of a decode step", 4*actor.VocabSize*int64(min(sequences, headRows)))
 }
@@ -241,7 +241,7 @@ func (e *Experiment) Note() (note, warning string) {
 
 // Parameters counts a model's parameters.
 func Parameters(m torch.ModelConfig) int64 {
-	n := m.VocabSize*m.HiddenSize + m.HiddenSize + m.NumLayers*blockMatrices(m)
+	n := m.VocabSize*m.HiddenSize + m.HiddenSize + bodyMatrices(m)
 	if m.Head == torch.HeadLM && !m.TieEmbeddings {
 		n += m.VocabSize * m.HiddenSize
 	}
@@ -264,20 +264,48 @@ func Parameters(m torch.ModelConfig) int64 {
 	if m.OutBias {
 		norms += m.HiddenSize
 	}
-	if m.MLPBias {
-		norms += 2*m.IntermediateSize + m.HiddenSize
-	}
 	n += m.NumLayers * norms
+	for layer := range m.NumLayers {
+		if f := m.MLPWidth(layer); f > 0 && m.MLPBias {
+			n += 2*f + m.HiddenSize
+		}
+	}
 	if m.Head == torch.HeadValue {
 		n += m.HiddenSize + 1
 	}
 	return n
 }
 
-// blockMatrices counts the elements of one block's projections.
-func blockMatrices(m torch.ModelConfig) int64 {
+// blockMatrices counts the elements of the largest block's projections, bodyMatrices those of all.
+func blockMatrices(m torch.ModelConfig) (most int64) {
+	for layer := range m.NumLayers {
+		most = max(most, layerMatrices(m, layer))
+	}
+	return most
+}
+
+func bodyMatrices(m torch.ModelConfig) (total int64) {
+	for layer := range m.NumLayers {
+		total += layerMatrices(m, layer)
+	}
+	return total
+}
+
+func layerMatrices(m torch.ModelConfig, layer int64) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	return m.HiddenSize * (2*q + 2*kv + 3*m.IntermediateSize)
+	n := 2*q + 2*kv + 3*m.MLPWidth(layer)
+	if m.Mixes(layer) {
+		n += m.Shape.Experts * (1 + 3*m.Shape.ExpertSize)
+	}
+	return m.HiddenSize * n
+}
+
+// widestMLP is the width of the widest MLP that is no expert.
+func widestMLP(m torch.ModelConfig) (widest int64) {
+	for layer := range m.NumLayers {
+		widest = max(widest, m.MLPWidth(layer))
+	}
+	return widest
 }
 
 // keptFloats is what the training forward keeps per row for the backward pass.
@@ -292,7 +320,8 @@ func keptFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 // blockFloats is what a block keeps per row. Gates and values before SwiGLU are kept in the products' type.
 func blockFloats(m torch.ModelConfig, bytes int64) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	n := 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize*bytes/4 + 2
+	inner := widestMLP(m) + m.Shape.ChosenExperts*m.Shape.ExpertSize
+	n := 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*inner*bytes/4 + m.Shape.Experts + 2
 	if m.Shape.OutputNorms {
 		n += 2*m.HiddenSize + 2
 	}
@@ -302,14 +331,16 @@ func blockFloats(m torch.ModelConfig, bytes int64) int64 {
 // workFloats is the scratch of a block's backward pass per row, and with recomputation of its forward pass too.
 func workFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	n := 3*m.HiddenSize + 3*q + 7*kv + 4*m.IntermediateSize
+	f, s := widestMLP(m), m.Shape
+	n := 3*m.HiddenSize + 3*q + 7*kv + 4*f + s.ChosenExperts*m.HiddenSize + s.Experts
 	widened := int64(0) // gates and values in float32 again
 	if bytes < 4 {
-		widened = 2 * m.IntermediateSize
+		widened = 2 * f
 	}
 	n += widened
 	if recompute {
-		n += blockFloats(m, bytes) + 3*m.HiddenSize + q + 3*kv + m.IntermediateSize + widened
+		n += blockFloats(m, bytes) + 3*m.HiddenSize + q + 3*kv + f + widened +
+			s.ChosenExperts*(m.HiddenSize+s.ExpertSize)
 	}
 	return n
 }

@@ -194,7 +194,12 @@ class AtenBackend : public Backend {
 const BackendKind kAten(
     "cuda, cuda:N, aten", 0,
     [](const ModelConfig& c) { return c.device() == "aten" || c.device().starts_with("cuda"); },
-    [](const ModelConfig& c) -> std::unique_ptr<Backend> { return std::make_unique<AtenBackend>(c); });
+    [](const ModelConfig& c) -> std::unique_ptr<Backend> {
+      if (c.shape.experts > 0) {
+        refuse("\"" + std::string(c.device()) + "\" has no mixtures of experts: model.device = \"cpu\" computes them");
+      }
+      return std::make_unique<AtenBackend>(c);
+    });
 
 }  // namespace
 

@@ -490,7 +490,7 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
   const auto& kept = dynamic_cast<const AtenActivations&>(activations);
   std::vector<at::Tensor> d_NH;
   enter(kRoot);
-  for (const auto& [d_hidden_NH, gradients] : all) {
+  for (const auto& [d_hidden_NH, gradients, d_routers_NE] : all) {
     gradients->enter(kRoot);
     std::vector<at::Tensor> weights, into;
     if (!adapter_) weights = {kept.final_norm_H}, into = {gradients->root.final_norm_H};

@@ -34,13 +34,17 @@ void for_tensors(const ModelConfig& c, int64_t rows, Body&& body) {
   body(&B::middle_NH, Shape{rows, c.hidden_size});
   body(&B::mlp_rstd_N, Shape{rows});
   const auto per_float = static_cast<int64_t>(sizeof(float)) / bytes_of(c.precision());
-  body(&B::gate_up_N2F, Shape{rows, 2 * c.intermediate_size / per_float});
+  body(&B::gate_up_N2F, Shape{rows, 2 * c.widest_mlp() / per_float});
   if (!c.shape.output_norms) return;
   for (const auto out : {&B::attn_out_NH, &B::mlp_out_NH}) body(out, Shape{rows, c.hidden_size});
   for (const auto rstd : {&B::attn_out_rstd_N, &B::mlp_out_rstd_N}) body(rstd, Shape{rows});
 }
 
-uint16_t* halves(const at::Tensor& words) { return reinterpret_cast<uint16_t*>(floats(words)); }
+// Of what is kept of the experts' gates and values.
+std::vector<int64_t> expert_shape(const ModelConfig& c, int64_t rows) {
+  const auto per_float = static_cast<int64_t>(sizeof(float)) / bytes_of(c.precision());
+  return {rows * c.shape.chosen_experts, 2 * c.shape.expert_size / per_float};
+}
 
 // Every tensor begins on a cache line.
 int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
@@ -84,8 +88,9 @@ void pack(PackedBlock& to, const BlockTensors& from, Precision precision, bool i
   };
   one(to.qkv, from.qkv_RH);
   one(to.out, from.out_HQ);
-  one(to.gate_up, from.gate_up_2FH);
-  one(to.down, from.down_HF);
+  if (from.gate_up_2FH.defined()) one(to.gate_up, from.gate_up_2FH);
+  if (from.down_HF.defined()) one(to.down, from.down_HF);
+  if (from.router_EH.defined()) to.experts.pack(from, precision, int8);
 }
 
 BlockTensors beside_packed(const BlockTensors& from) {
@@ -101,13 +106,15 @@ void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) 
     this->*tensor = at::from_blob(memory, shape);
     memory += floats_of(shape);
   });
+  if (c.shape.experts == 0) return;
+  experts.gate_up_C2F = at::from_blob(memory, expert_shape(c, rows));
 }
 
 int64_t BlockActivations::size(const ModelConfig& c, int64_t rows) {
   int64_t size = 0;
   for_tensors(c, rows,
               [&](at::Tensor BlockActivations::*, const std::vector<int64_t>& shape) { size += floats_of(shape); });
-  return size;
+  return c.shape.experts == 0 ? size : size + floats_of(expert_shape(c, rows));
 }
 
 // Operands of odd widths are one number wider than their rows.
@@ -115,12 +122,23 @@ ForwardWorkspace::ForwardWorkspace(const ModelConfig& c, int64_t rows)
     : normed_NH(rows_of(rows, round_up(c.hidden_size, 2))),
       heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
       delta_NH(rows_of(rows, c.hidden_size)),
-      act_NF(rows_of(rows, round_up(c.intermediate_size, 2))) {
-  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
+      act_NF(rows_of(rows, round_up(c.widest_mlp(), 2))) {
+  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.widest_mlp());
 }
 
 at::Tensor norm_scale(const ModelConfig& config, const at::Tensor& weight) {
   return weight.defined() && config.shape.unit_norms ? at::add(weight, 1) : weight;
+}
+
+// The rows of a mixture as its router takes them.
+const float* Block::router_input(const BlockActivations& kept, ForwardWorkspace& work) const {
+  if (config.shape.no_input_norms) return floats(kept.middle_NH);
+  if (config.precision() == Precision::kFloat32) return floats(work.normed_NH);  // operands are floats
+  const int64_t rows = kept.middle_NH.size(0), h = config.hidden_size;
+  work.router_input.reserve(rows * h);
+  rms_norm(floats(kept.middle_NH), rows, h, floats(norm(weights.mlp_norm_H)), static_cast<float>(config.rms_norm_eps),
+           work.router_input.data(), nullptr);
+  return work.router_input.data();
 }
 
 // The rotated heads; of a part's wide norms the rows are normed already.
@@ -184,7 +202,7 @@ const float* Block::output_gradient(const float* d, const at::Tensor& weight, co
 void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemory& pages, BlockActivations& kept,
                     ForwardWorkspace& work, at::Tensor& output_NH) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
-                f = config.intermediate_size;
+                f = config.mlp_width(layer);
   const auto eps = static_cast<float>(config.rms_norm_eps);
   const float* input = floats(kept.input_NH);
   float *normed = floats(work.normed_NH), *heads = floats(work.heads_NE);
@@ -193,15 +211,12 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
 
   const Precision p = config.precision();
 
-  // Back to the residual stream: a part makes some of the columns.
-  const auto project = [&](const PackedMatrix& matrix, const at::Tensor& bias, auto&& multiply) {
-    const at::Tensor own = work.delta_NH.view({-1}).narrow(0, 0, n * matrix.out()).view({n, matrix.out()});
-    multiply(floats(bias), floats(own), matrix.out());
+  // Back to the residual stream: a part makes some of the columns, as many as the projection before it.
+  const int64_t out = packed.out.out();
+  const auto project = [&](auto&& multiply) {
+    const at::Tensor own = work.delta_NH.view({-1}).narrow(0, 0, n * out).view({n, out});
+    multiply(floats(own));
     return parallel ? parallel->hidden(own) : own;
-  };
-  const auto project_rows = [&](const PackedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias) {
-    return project(matrix, bias,
-                   [&](const float* b, float* y, int64_t ldy) { matrix.multiply(floats(x), x.size(1), n, b, y, ldy); });
   };
 
   // The first product of a branch, of its input's norm or of the input itself.
@@ -225,7 +240,8 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   const at::Tensor o_NQ = parallel ? parallel->query(kept.o_NQ) : kept.o_NQ;
-  at::Tensor attended_NH = project_rows(packed.out, o_NQ, weights.out_bias_H);
+  at::Tensor attended_NH = project(
+      [&](float* y) { packed.out.multiply(floats(o_NQ), o_NQ.size(1), n, floats(weights.out_bias_H), y, out); });
   add_lora(lora, &PackedLoraBlock::out, o, q, floats(attended_NH), h);
   normalize_output(attended_NH, weights.attn_out_norm_H, kept.attn_out_NH, kept.attn_out_rstd_N);
 
@@ -235,19 +251,30 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     add_rms_norm_operands(input, floats(attended_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, p, middle, normed,
                           floats(kept.mlp_rstd_N));
   }
-  enter(packed.gate_up, weights.gate_up_bias_2F, &PackedLoraBlock::gate_up, middle, plain, gate_up);
+  const bool mixed = config.mixes(layer);
   float* act = floats(work.act_NF);
-  at::Tensor down_NH;
-  if (parallel) {
+  if (f > 0) enter(packed.gate_up, weights.gate_up_bias_2F, &PackedLoraBlock::gate_up, middle, plain, gate_up);
+  at::Tensor joined_NF;
+  if (parallel && f > 0) {
     glu(config.shape.activation, gate_up, n, f, act);
-    down_NH = project_rows(packed.down, parallel->intermediate(at::from_blob(act, {n, f})), weights.down_bias_H);
-  } else {
+    joined_NF = parallel->intermediate(at::from_blob(act, {n, f}), mixed ? &Slice::shared : &Slice::intermediate);
+  } else if (f > 0) {
     glu_operands(config.shape.activation, gate_up, n, f, p, act);
-    down_NH = project(packed.down, weights.down_bias_H, [&](const float* bias, float* y, int64_t ldy) {
-      packed.down.multiply_operands(act, n, bias, y, ldy);
-    });
-    add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
   }
+  at::Tensor down_NH = project([&](float* y) {
+    const float* bias = floats(weights.down_bias_H);
+    if (f == 0) {
+      std::fill_n(y, n * out, 0.0f);
+    } else if (parallel) {
+      packed.down.multiply(floats(joined_NF), joined_NF.size(1), n, bias, y, out);
+    } else {
+      packed.down.multiply_operands(act, n, bias, y, out);
+    }
+    if (!mixed) return;
+    Mixture{config, &packed.experts, parallel}.forward(router_input(kept, work), plain ? nullptr : normed, n,
+                                                       kept.read_again, kept.experts, work.experts, y, out);
+  });
+  add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
   normalize_output(down_NH, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N);
   add(middle, floats(down_NH), n * h, floats(output_NH));
   if (work.gate_up_N2F.defined() && kept.read_again) narrow(gate_up, n * 2 * f, halves(kept.gate_up_N2F));
@@ -257,19 +284,19 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
     : attn_normed_NH(rows_of(rows, c.hidden_size)),
       heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
       mlp_normed_NH(rows_of(rows, c.hidden_size)),
-      act_NF(rows_of(rows, c.intermediate_size)),
+      act_NF(rows_of(rows, c.widest_mlp())),
       d_normed_NH(rows_of(rows, c.hidden_size)),
       d_qkv_NR(rows_of(rows, c.qkv_width())),
       d_o_NQ(rows_of(rows, c.query_width())),
-      d_act_NF(rows_of(rows, c.intermediate_size)),
-      d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {
-  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
+      d_act_NF(rows_of(rows, c.widest_mlp())),
+      d_gate_up_N2F(rows_of(rows, 2 * c.widest_mlp())) {
+  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.widest_mlp());
   if (c.shape.residual_scale != 0) d_scaled_NH = rows_of(rows, c.hidden_size);
   if (c.shape.output_norms) d_out_NH = rows_of(rows, c.hidden_size);
 }
 
 void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const {
-  const int64_t n = pass.rows, h = config.hidden_size;
+  const int64_t n = pass.rows, h = config.hidden_size, f = config.mlp_width(layer);
   const auto eps = static_cast<float>(config.rms_norm_eps);
   const auto normed = [&](const at::Tensor& x_NH, const at::Tensor& weight, at::Tensor& to_NH) {
     if (!weight.defined()) {
@@ -282,11 +309,11 @@ void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWo
   rotate(pass, floats(kept.qkv_NR), floats(work.heads_NE));
   normed(kept.middle_NH, weights.mlp_norm_H, work.mlp_normed_NH);
   if (config.precision() == Precision::kBfloat16) {
-    widen(halves(kept.gate_up_N2F), n * 2 * config.intermediate_size, floats(work.gate_up_N2F));
+    widen(halves(kept.gate_up_N2F), n * 2 * f, floats(work.gate_up_N2F));
   } else {
     work.gate_up_N2F = kept.gate_up_N2F;
   }
-  glu(config.shape.activation, floats(work.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
+  if (f > 0) glu(config.shape.activation, floats(work.gate_up_N2F), n, f, floats(work.act_NF));
 }
 
 // Gradients of y = x W^T + b (and the adapter's part) over `rows` rows, all side by side: adds dy^T x to that of W and
@@ -312,10 +339,10 @@ void Block::linear_backward(const Projection& of, int64_t rows, const float* dy,
                 dx);
 }
 
-void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
-                     BlockTensors& gradients) const {
+void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE, const Pass& pass,
+                     BackwardWorkspace& work, at::Tensor& d_NH, BlockTensors& gradients) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
-                f = config.intermediate_size;
+                f = config.mlp_width(layer);
   const Precision p = config.precision();
   float *d = floats(d_NH), *d_normed = floats(work.d_normed_NH);
 
@@ -326,13 +353,22 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
     rms_norm_backward(floats(x_NH), floats(rstd_N), floats(norm(weight)), d_normed, n, h, d, floats(d_weight));
   };
 
-  // MLP: output = middle + norm(down(glu(gate_up(norm(middle))))).
+  // MLP: output = middle + norm(down(glu(gate_up(norm(middle)))) + experts(norm(middle))).
   const float* d_down =
       output_gradient(d, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N, gradients.mlp_out_norm_H, work);
-  linear_backward(kDown, n, d_down, floats(work.act_NF), gradients, work.weight, floats(work.d_act_NF));
-  glu_backward(config.shape.activation, floats(work.gate_up_N2F), floats(work.d_act_NF), n, f,
-               floats(work.d_gate_up_N2F));
-  linear_backward(kGateUp, n, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), gradients, work.weight, d_normed);
+  if (f > 0) {
+    linear_backward(kDown, n, d_down, floats(work.act_NF), gradients, work.weight, floats(work.d_act_NF));
+    glu_backward(config.shape.activation, floats(work.gate_up_N2F), floats(work.d_act_NF), n, f,
+                 floats(work.d_gate_up_N2F));
+    linear_backward(kGateUp, n, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), gradients, work.weight,
+                    d_normed);
+  } else {
+    std::fill_n(d_normed, n * h, 0.0f);
+  }
+  if (config.mixes(layer)) {
+    Mixture{config, packed ? &packed->experts : nullptr}.backward(
+        weights, kept.experts, d_router_NE, floats(work.mlp_normed_NH), d_down, n, work.experts, gradients, d_normed);
+  }
   leave(kept.middle_NH, kept.mlp_rstd_N, weights.mlp_norm_H, gradients.mlp_norm_H);
 
   // Attention: middle = input + norm(out(attend(rope(norm(qkv(norm(input))))))).

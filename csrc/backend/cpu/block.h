@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cpu/experts.h"
 #include "backend/cpu/lora.h"
 #include "backend/peers.h"
 #include "kernels/attention.h"
@@ -19,6 +20,7 @@ namespace gyre {
 
 struct PackedBlock {
   PackedMatrix qkv, out, gate_up, down;
+  PackedExperts experts;
 };
 void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision);
 void pack(PackedBlock& to, const BlockTensors& from, Precision precision, bool int8 = false);
@@ -31,6 +33,7 @@ struct BlockActivations {
   at::Tensor input_NH, attn_rstd_N, qkv_NR /* before q/k norm and rope */, o_NQ, logsumexp_NA;
   at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F /* in the precision of products */;
   at::Tensor attn_out_NH, attn_out_rstd_N, mlp_out_NH, mlp_out_rstd_N;  // before the norms of what is added
+  ExpertActivations experts;                                            // router_NE is made by whoever makes these
   bool read_again = true;  // false: forward() leaves out what costs time to keep
 
   // Makes the tensors of a pass of `rows` rows in `memory`, size() floats that must outlive them.
@@ -43,6 +46,8 @@ struct BlockActivations {
 struct ForwardWorkspace {
   ForwardWorkspace(const ModelConfig& config, int64_t rows);
   at::Tensor normed_NH, heads_NE, delta_NH, act_NF, gate_up_N2F;
+  Buffer router_input;
+  ExpertWorkspace experts;
 };
 struct BackwardWorkspace {
   BackwardWorkspace(const ModelConfig& config, int64_t rows);
@@ -51,6 +56,7 @@ struct BackwardWorkspace {
   at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F;
   at::Tensor d_scaled_NH, d_out_NH;  // of what is added to the residual stream, where it is scaled or has a norm
   std::vector<float> attention;
+  ExpertWorkspace experts;
   Buffer weight;  // a packed matrix in rows again
 };
 
@@ -82,13 +88,14 @@ struct Block {
   // Fills the first part of `work` from what the forward pass kept: comes before backward().
   void recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const;
   // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to
-  // `gradients`, which has the weights' tensors or the adapter's.
-  void backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
-                BlockTensors& gradients) const;
+  // `gradients`, which has the weights' tensors or the adapter's. d_router_NE: as in Mixture.
+  void backward(const BlockActivations& kept, const at::Tensor& d_router_NE, const Pass& pass, BackwardWorkspace& work,
+                at::Tensor& d_NH, BlockTensors& gradients) const;
 
  private:
   // A norm's weight as rows are multiplied by it.
   at::Tensor norm(const at::Tensor& weight) const { return norm_scale(config, weight); }
+  const float* router_input(const BlockActivations& kept, ForwardWorkspace& work) const;
   void rotate(const Pass& pass, float* qkv, float* heads) const;
   void normalize_wide(float* qkv, int64_t rows) const;
   void normalize_output(at::Tensor& out_NH, const at::Tensor& weight, at::Tensor& kept_NH, at::Tensor& rstd_N) const;
@@ -107,8 +114,5 @@ struct Block {
             static_cast<float>(s.score_cap)};
   }
 };
-
-// Start of a tensor's floats, null when it is undefined.
-inline float* floats(const at::Tensor& t) { return t.defined() ? t.data_ptr<float>() : nullptr; }
 
 }  // namespace gyre

@@ -76,7 +76,10 @@ void PackedWeights::freeze(size_t blocks, bool all) {
   for (; frozen_blocks_ < blocks; ++frozen_blocks_) {
     const BlockTensors& from = parameters_.blocks[frozen_blocks_];
     pack(blocks_[frozen_blocks_], from, precision_, int8_);
-    for (const at::Tensor* matrix : {&from.qkv_RH, &from.out_HQ, &from.gate_up_2FH, &from.down_HF}) let_go(*matrix);
+    for (const at::Tensor* matrix : {&from.qkv_RH, &from.out_HQ, &from.gate_up_2FH, &from.down_HF,
+                                     &from.expert_gate_up_XH, &from.expert_down_YF}) {
+      if (matrix->defined()) let_go(*matrix);
+    }
   }
   if (!all) return;
   if (!tied) {
@@ -174,9 +177,7 @@ void CpuNetwork::touch() {
   base_->beside_packed.reset();
 }
 
-void CpuNetwork::forget_training() {
-  activations_.reset();
-}
+void CpuNetwork::forget_training() { activations_.reset(); }
 
 void CpuNetwork::release() { base_->release(); }
 
@@ -204,6 +205,15 @@ std::vector<LoraRows> CpuNetwork::lora_rows(const Pass& pass, size_t block) {
   return all;
 }
 
+namespace {
+
+// Undefined where no layer has a router.
+at::Tensor router_logits(const ModelConfig& config, int64_t rows) {
+  return config.shape.experts > 0 ? at::empty({rows, config.shape.experts}, at::kFloat) : at::Tensor();
+}
+
+}  // namespace
+
 // Makes the tensors that a training pass keeps.
 void CpuNetwork::place(CpuActivations& keep) {
   const int64_t rows = keep.pass.rows, h = config_.hidden_size, layers = config_.num_layers;
@@ -220,6 +230,8 @@ void CpuNetwork::place(CpuActivations& keep) {
       block.place(config_, rows, memory);
     }
     memory += each;
+    block.experts.router_NE = router_logits(config_, rows);
+    keep.routers_NE.push_back(block.experts.router_NE);
   }
   keep.last_NH = at::empty({rows, h}, at::kFloat);
 }
@@ -260,12 +272,14 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     memory.reserve(BlockActivations::size(config_, pass.rows));
     scratch.place(config_, pass.rows, memory.data());
     scratch.read_again = false;
+    scratch.experts.router_NE = router_logits(config_, pass.rows);
   }
   const auto layers = static_cast<size_t>(config_.num_layers);
   for (size_t i = 0; i < layers; ++i) {
     const int64_t layer = share_pages ? 0 : static_cast<int64_t>(i);
     BlockActivations& kept = keep_all ? keep->blocks[i] : scratch;
     kept.input_NH = x_NH;
+    if (keep) kept.experts.router_NE = keep->blocks[i].experts.router_NE;
     if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
     if (training) enter(static_cast<int64_t>(i));
     const std::vector<LoraRows> lora = lora_rows(pass, i);
@@ -312,7 +326,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   const int64_t rows = kept.pass.rows, h = config_.hidden_size;
   std::vector<at::Tensor> d_NH;
   enter(kRoot);
-  for (const auto& [d_hidden_NH, gradients] : all) {
+  for (const auto& [d_hidden_NH, gradients, d_routers_NE] : all) {
     gradients->enter(kRoot);
     d_NH.push_back(at::zeros_like(d_hidden_NH));
     rms_norm_backward(floats(kept.last_NH), floats(kept.rstd_N),
@@ -345,14 +359,16 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
         memory.reserve(BlockActivations::size(config_, rows));
         scratch.place(config_, rows, memory.data());
       }
-      scratch.input_NH = activations->input_NH;
+      scratch.input_NH = activations->input_NH, scratch.experts.router_NE = activations->experts.router_NE;
       block.forward(packed_.block(at), kept.pass, kv->layer(0), scratch, *again, unused_NH);
       activations = &scratch;
     }
     block.recompute(*activations, kept.pass, work);
     for (size_t g = 0; g < all.size(); ++g) {
       all[g].gradients->enter(i);
-      block.backward(*activations, kept.pass, work, d_NH[g], all[g].gradients->blocks[at]);
+      const std::vector<at::Tensor>& d_routers = all[g].d_routers_NE;
+      block.backward(*activations, d_routers.empty() ? at::Tensor() : d_routers[at], kept.pass, work, d_NH[g],
+                     all[g].gradients->blocks[at]);
       all[g].gradients->leave(i);
     }
     leave(i);

@@ -64,6 +64,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   BlockActivations scratch;
   scratch.place(config_, pass.rows, memory.data());
   scratch.read_again = false;
+  scratch.experts.router_NE = at::empty({pass.rows, config_.shape.experts}, at::kFloat);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     scratch.input_NH = x_NH;
     Block{config_, blocks_[i].beside, ropes_, static_cast<int64_t>(i), &parallel_}.forward(

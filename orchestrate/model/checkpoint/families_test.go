@@ -21,11 +21,14 @@ type familyCase struct {
 	IDs       [][]int32
 	Logprobs  [][]float64
 	Gradients map[string][2]float64 // of a tensor of the file: norm, product with sin(1), sin(2), …
+
+	Balance          float64               // of a mixture's routers, summed over tokens; 0: it is none
+	BalanceGradients map[string][2]float64 `json:"balance_gradients"`
 }
 
 func eachFamily(t *testing.T, run func(t *testing.T, dir string, cases []familyCase)) {
 	dirs, err := filepath.Glob("testdata/families/*")
-	if err != nil || len(dirs) < 13 {
+	if err != nil || len(dirs) < 19 {
 		t.Fatalf("fixtures %v, %v", dirs, err)
 	}
 	for _, dir := range dirs {
@@ -65,21 +68,37 @@ func TestFamiliesComputeWhatTransformersDoes(t *testing.T) {
 		eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
 			for _, c := range cases {
 				m, err := LoadModel(dir, torch.HeadLM, torch.Placement{Device: device, Longest: c.Longest})
+				if c.Balance != 0 && device != "cpu" {
+					if err == nil || !strings.Contains(err.Error(), "experts") {
+						t.Errorf("on %s: %v", device, err)
+					}
+					continue
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				compareLogprobs(t, m, c, 1e-5)
-				compareGradients(t, dir, m, c)
+				nll := torch.PolicyLoss{Task: torch.NewLoss("nll", nil), Temperature: 1, BalanceCoef: 1}
+				compareGradients(t, dir, m, c.Gradients, c.IDs, nll, torch.TermTask)
+				if c.Balance != 0 {
+					value := compareGradients(t, dir, m, c.BalanceGradients, c.IDs, nll, torch.TermBalance)
+					if !(math.Abs(value-c.Balance) < 1e-5*c.Balance) {
+						t.Errorf("balance %v, transformers' routers give %v", value, c.Balance)
+					}
+				}
 				m.Close()
 			}
 		})
 	}
 }
 
-func compareGradients(t *testing.T, dir string, m *torch.Model, c familyCase) {
+// compareGradients compares those of a term of the loss and returns its value.
+func compareGradients(t *testing.T, dir string, m *torch.Model, all map[string][2]float64, ids [][]int32,
+	loss torch.PolicyLoss, kind torch.TermKind) float64 {
 	t.Helper()
-	for name, got := range familyGradients(t, dir, m, c.IDs) {
-		want, ok := c.Gradients[name]
+	sums, value := familyGradients(t, dir, m, ids, loss, kind)
+	for name, got := range sums {
+		want, ok := all[name]
 		for i := range want {
 			// Of the bias of keys without rotations there is no gradient.
 			if !ok || !(math.Abs(got[i]-want[i]) <= 1e-4*want[0]+1e-5) {
@@ -87,10 +106,12 @@ func compareGradients(t *testing.T, dir string, m *torch.Model, c familyCase) {
 			}
 		}
 	}
+	return value
 }
 
-// familyGradients are those of the negative sum of log-probs, by the names and in the shapes of files: saved as a model.
-func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32) map[string][2]float64 {
+// familyGradients are those of a term's sum over tokens, by the names and in the shapes of files: saved as a model.
+func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32, loss torch.PolicyLoss,
+	kind torch.TermKind) (map[string][2]float64, float64) {
 	t.Helper()
 	g, err := torch.NewGradients(m)
 	if err != nil {
@@ -98,8 +119,9 @@ func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32) ma
 	}
 	defer g.Close()
 	ones := slices.Repeat([]float32{1}, len(slices.Concat(ids...)))
-	if _, err := m.PolicyBackward(torch.Pack(ids, nil), torch.PolicyInputs{Weights: ones}, torch.PolicyLoss{
-		Task: torch.NewLoss("nll", nil), Temperature: 1}, torch.Terms(g, nil, nil)); err != nil {
+	stats, err := m.PolicyBackward(torch.Pack(ids, nil), torch.PolicyInputs{Weights: ones}, loss,
+		[]torch.Term{{Name: "term", Kind: kind, Into: g}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	parameters, err := m.Parameters()
@@ -150,7 +172,7 @@ func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32) ma
 		}
 		sums[tensor.Name] = [2]float64{math.Sqrt(squares), product}
 	}
-	return sums
+	return sums, stats.Terms["term"].Value
 }
 
 // A saved model has the tensors and the keys of the one that was loaded.

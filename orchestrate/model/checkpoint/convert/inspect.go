@@ -49,18 +49,28 @@ type Tensor struct {
 
 // Model is what config.json says.
 type Model struct {
-	Family           string  `json:"family"`
-	Head             string  `json:"head"` // "language model, tied", "language model" or "value"
-	HiddenSize       int64   `json:"hidden_size"`
-	Layers           int64   `json:"layers"`
-	Heads            int64   `json:"heads"`
-	KVHeads          int64   `json:"kv_heads"`
-	HeadDim          int64   `json:"head_dim"`
-	IntermediateSize int64   `json:"intermediate_size"`
-	VocabSize        int64   `json:"vocab_size"`
-	MaxPositions     int64   `json:"max_positions"`
-	RopeType         string  `json:"rope_type"`
-	RopeTheta        float64 `json:"rope_theta"`
+	Family           string   `json:"family"`
+	Head             string   `json:"head"` // "language model, tied", "language model" or "value"
+	HiddenSize       int64    `json:"hidden_size"`
+	Layers           int64    `json:"layers"`
+	Heads            int64    `json:"heads"`
+	KVHeads          int64    `json:"kv_heads"`
+	HeadDim          int64    `json:"head_dim"`
+	IntermediateSize int64    `json:"intermediate_size"`
+	VocabSize        int64    `json:"vocab_size"`
+	MaxPositions     int64    `json:"max_positions"`
+	RopeType         string   `json:"rope_type"`
+	RopeTheta        float64  `json:"rope_theta"`
+	Experts          *Experts `json:"experts,omitempty"`
+}
+
+// Experts are those of a mixture.
+type Experts struct {
+	Count    int64 `json:"count"`
+	PerToken int64 `json:"per_token"`
+	Width    int64 `json:"width"`
+	Shared   int64 `json:"shared"` // width of an MLP beside them
+	Layers   int64 `json:"layers"` // that have them
 }
 
 // Tokenizer is what the tokenizer's files give.
@@ -169,9 +179,18 @@ func shapeOf(c hf.Config) *Model {
 	} else if c.TieEmbeddings {
 		head += ", tied"
 	}
-	return &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
+	m := &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
 		Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize,
 		VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, RopeType: c.RopeType(), RopeTheta: c.RopeTheta}
+	if s := c.Shape; s.Experts > 0 {
+		m.Experts = &Experts{Count: s.Experts, PerToken: s.ChosenExperts, Width: s.ExpertSize, Shared: s.SharedSize}
+		for layer := range c.NumLayers {
+			if c.Mixes(layer) {
+				m.Experts.Layers++
+			}
+		}
+	}
+	return m
 }
 
 // Print writes the description for people; the tensors only if wanted.
@@ -186,6 +205,10 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 		row("family", "%s (%s)", m.Family, m.Head)
 		row("shape", "%d layers, width %d, %d heads of %d (%d for keys and values), intermediate %d", m.Layers,
 			m.HiddenSize, m.Heads, m.HeadDim, m.KVHeads, m.IntermediateSize)
+		if e := m.Experts; e != nil {
+			row("experts", "%d of width %d in %d layers, %d for each token, beside them an MLP of %d", e.Count, e.Width,
+				e.Layers, e.PerToken, e.Shared)
+		}
 		row("vocabulary", "%d", m.VocabSize)
 		row("positions", "%d, rotary base %g (%s)", m.MaxPositions, m.RopeTheta, m.RopeType)
 	}

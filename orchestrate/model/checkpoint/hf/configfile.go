@@ -58,6 +58,14 @@ type configFile struct {
 	ScoreCap             *decimal          `json:"attn_logit_softcapping,omitempty"`
 	LogitCap             *decimal          `json:"final_logit_softcapping,omitempty"`
 	Activation           string            `json:"hidden_activation,omitempty"`
+	Experts              int64             `json:"num_experts,omitempty"`
+	LocalExperts         int64             `json:"num_local_experts,omitempty"`
+	ChosenExperts        int64             `json:"num_experts_per_tok,omitempty"`
+	ExpertSize           int64             `json:"moe_intermediate_size,omitempty"`
+	SharedSize           int64             `json:"shared_intermediate_size,omitempty"`
+	NormTopK             bool              `json:"norm_topk_prob,omitempty"`
+	SparseStep           int64             `json:"decoder_sparse_step,omitempty"`
+	DenseLayers          []int64           `json:"mlp_only_layers,omitempty"`
 	Quantization         any               `json:"quantization_config,omitempty"`
 	Labels               map[string]string `json:"id2label,omitempty"`
 	LabelIDs             map[string]int    `json:"label2id,omitempty"`

@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -35,6 +36,8 @@ type fusedModule struct {
 const (
 	windowKeys = " sliding_window layer_types use_sliding_window max_window_layers "
 	biasKeys   = " attention_bias mlp_bias "
+
+	graniteKeys = " embedding_multiplier logits_scaling residual_multiplier attention_multiplier "
 )
 
 // sandwich are the names of norms around a branch in families that call the norm after attention
@@ -47,7 +50,10 @@ var gateUp = fusedModule{"mlp.gate_up_proj", []string{"mlp.gate_proj", "mlp.up_p
 // The table refers to functions that look into it.
 var families map[torch.Family]family
 
-func init() { families = table }
+func init() {
+	families = table
+	maps.Copy(families, mixtures)
+}
 
 var table = map[torch.Family]family{
 	torch.Llama: {class: "Llama", keys: biasKeys + windowKeys, defaults: func(f *configFile) {
@@ -81,15 +87,8 @@ var table = map[torch.Family]family{
 			f.SlidingWindow = nil
 			f.BOS, f.EOS, f.PAD = bpe.IDs{128000}, bpe.IDs{128001}, bpe.IDs{128004}
 		}, shape: smolLM3},
-	torch.Granite: {class: "Granite", fresh: func(c Config) map[string]any {
-		return map[string]any{"attention_multiplier": 1 / math.Sqrt(float64(c.HeadDim))}
-	},
-		keys: biasKeys + "embedding_multiplier logits_scaling residual_multiplier attention_multiplier",
-		defaults: func(f *configFile) {
-			f.VocabSize, f.IntermediateSize, f.KVHeads, f.MaxPositions = 32000, 11008, nil, 2048
-			f.EmbeddingMultiplier, f.LogitsScaling, f.ResidualMultiplier, f.AttentionMultiplier = 1, 1, 1, 1
-			f.BOS, f.EOS = bpe.IDs{1}, bpe.IDs{2}
-		}, shape: granite},
+	torch.Granite: {class: "Granite", fresh: graniteFresh, keys: biasKeys + graniteKeys, defaults: graniteDefaults,
+		shape: granite},
 	torch.Olmo2: {class: "Olmo2", keys: "attention_bias", defaults: olmoDefaults, shape: olmo, names: olmoNames},
 	torch.Olmo3: {class: "Olmo3", keys: "attention_bias sliding_window layer_types", localTheta: 500000,
 		defaults: func(f *configFile) {
@@ -183,6 +182,16 @@ func smolLM3(f *configFile, c *Config, p *problems) {
 	}
 	f.windows(c, p, nope)
 	c.mark(torch.NoPELayer, nope)
+}
+
+func graniteFresh(c Config) map[string]any {
+	return map[string]any{"attention_multiplier": 1 / math.Sqrt(float64(c.HeadDim))}
+}
+
+func graniteDefaults(f *configFile) {
+	f.VocabSize, f.IntermediateSize, f.KVHeads, f.MaxPositions = 32000, 11008, nil, 2048
+	f.EmbeddingMultiplier, f.LogitsScaling, f.ResidualMultiplier, f.AttentionMultiplier = 1, 1, 1, 1
+	f.BOS, f.EOS = bpe.IDs{1}, bpe.IDs{2}
 }
 
 func granite(f *configFile, c *Config, p *problems) {

@@ -30,7 +30,7 @@ const (
 func (c Config) Parameters(head torch.Head) []Parameter {
 	list := []Parameter{{EmbeddingName, []int64{c.VocabSize, c.HiddenSize}}}
 	for i := range c.NumLayers {
-		list = append(list, c.block(fmt.Sprintf("model.layers.%d.", i))...)
+		list = append(list, c.block(fmt.Sprintf("model.layers.%d.", i), i)...)
 	}
 	list = append(list, Parameter{"model.norm.weight", []int64{c.HiddenSize}})
 	switch {
@@ -42,8 +42,8 @@ func (c Config) Parameters(head torch.Head) []Parameter {
 	return list
 }
 
-func (c Config) block(prefix string) []Parameter {
-	h, q, k, f := c.HiddenSize, c.NumHeads*c.HeadDim, c.NumKVHeads*c.HeadDim, c.IntermediateSize
+func (c Config) block(prefix string, layer int64) []Parameter {
+	h, q, k, f := c.HiddenSize, c.NumHeads*c.HeadDim, c.NumKVHeads*c.HeadDim, c.MLPWidth(layer)
 	var list []Parameter
 	linear := func(name string, out, in int64, bias bool) {
 		list = append(list, Parameter{prefix + name + ".weight", []int64{out, in}})
@@ -74,9 +74,21 @@ func (c Config) block(prefix string) []Parameter {
 	if !c.Shape.NoInputNorms {
 		norm("post_attention_layernorm", h)
 	}
-	linear("mlp.gate_proj", f, h, c.MLPBias)
-	linear("mlp.up_proj", f, h, c.MLPBias)
-	linear("mlp.down_proj", h, f, c.MLPBias)
+	if f > 0 {
+		linear("mlp.gate_proj", f, h, c.MLPBias)
+		linear("mlp.up_proj", f, h, c.MLPBias)
+		linear("mlp.down_proj", h, f, c.MLPBias)
+	}
+	if c.Mixes(layer) {
+		linear("mlp.gate", c.Shape.Experts, h, false)
+		for e := range c.Shape.Experts {
+			linear(fmt.Sprintf("mlp.experts.%d.gate_proj", e), c.Shape.ExpertSize, h, false)
+			linear(fmt.Sprintf("mlp.experts.%d.up_proj", e), c.Shape.ExpertSize, h, false)
+		}
+		for e := range c.Shape.Experts {
+			linear(fmt.Sprintf("mlp.experts.%d.down_proj", e), h, c.Shape.ExpertSize, false)
+		}
+	}
 	return list
 }
 
@@ -84,7 +96,11 @@ func (c Config) block(prefix string) []Parameter {
 func (c Config) Count(head torch.Head) int64 {
 	one := c
 	one.NumLayers = 0
-	return elements(one.Parameters(head)) + c.NumLayers*elements(c.block(""))
+	n := elements(one.Parameters(head))
+	for layer := range c.NumLayers {
+		n += elements(c.block("", layer))
+	}
+	return n
 }
 
 func elements(list []Parameter) (total int64) {

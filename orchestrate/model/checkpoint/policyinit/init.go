@@ -23,7 +23,7 @@ import (
 type Options struct {
 	Family                                              string // model_type
 	Hidden, Layers, Heads, KVHeads, Intermediate, Vocab int64
-	MaxPositions                                        int64
+	MaxPositions, Experts, ChosenExperts                int64
 	Tie                                                 bool
 	Std                                                 float64 // of the weights
 	Seed                                                uint64
@@ -32,7 +32,7 @@ type Options struct {
 
 // Defaults make a Llama of about 0.9 million parameters.
 var Defaults = Options{Family: "llama", Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, Intermediate: 384, Vocab: 512,
-	MaxPositions: 4096, Tie: true, Std: 0.02, Seed: 1}
+	MaxPositions: 4096, Experts: 8, ChosenExperts: 2, Tie: true, Std: 0.02, Seed: 1}
 
 // The special tokens of new policies, ids 0 to 2.
 var specials = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
@@ -120,7 +120,7 @@ func (o Options) config() (hf.Config, error) {
 	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden,
 		IntermediateSize: o.Intermediate, NumLayers: o.Layers, NumHeads: o.Heads, NumKVHeads: o.KVHeads,
 		HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6, RopeTheta: 10000,
-		TieEmbeddings: o.Tie}, PAD: bpe.IDs{padID}, EOS: bpe.IDs{eosID}}
+		TieEmbeddings: o.Tie, Shape: torch.Shape{Experts: o.Experts, ChosenExperts: o.ChosenExperts}}, PAD: bpe.IDs{padID}, EOS: bpe.IDs{eosID}}
 	return hf.New(c)
 }
 

@@ -134,6 +134,8 @@ func placed(r io.ReaderAt, list []place, start, dataSize int64) []*Tensor {
 		p.Load = readRange(r, &p.Tensor, start+p.offset, p.size)
 		if p.decode != nil {
 			p.Load = p.decoded(p.Load)
+		} else {
+			p.Part = readParts(r, &p.Tensor, start+p.offset)
 		}
 		tensors = append(tensors, &p.Tensor)
 	}
@@ -149,6 +151,13 @@ func readRange(r io.ReaderAt, t *Tensor, offset, size int64) func([]byte) ([]byt
 				"opened?)", t.File, t.Name, size, offset, err)
 		}
 		return buffer, nil
+	}
+}
+
+// readParts is the Part of such data.
+func readParts(r io.ReaderAt, t *Tensor, offset int64) func([]byte, int64, int64) ([]byte, error) {
+	return func(buffer []byte, first, count int64) ([]byte, error) {
+		return readRange(r, t, offset+first, count)(buffer)
 	}
 }
 

@@ -71,6 +71,27 @@ type Tensor struct {
 	Shape []int64
 	// Load reads the data, dense row-major, into buffer if it is large enough, else into a new one, and returns it.
 	Load func(buffer []byte) ([]byte, error)
+	// Part reads some of these bytes; nil: only all can be read.
+	Part func(buffer []byte, first, count int64) ([]byte, error)
+}
+
+// Slice is the tensor of the elements from first on, in a shape of its own.
+func (t *Tensor) Slice(name string, first int64, shape ...int64) *Tensor {
+	s := *t
+	s.Name, s.Shape, s.Part = name, shape, nil
+	size := t.DType.Size()
+	first, count := first*size, s.Elements()*size
+	s.Load = func(buffer []byte) ([]byte, error) {
+		if t.Part != nil {
+			return t.Part(buffer, first, count)
+		}
+		whole, err := t.Load(nil)
+		if err != nil {
+			return nil, err
+		}
+		return append(buffer[:0], whole[first:][:count]...), nil
+	}
+	return &s
 }
 
 // MaxElements bounds a tensor's size (2^40): whatever a header says, sizes below it cannot overflow in bytes.

@@ -186,7 +186,9 @@ func (a archive) rebuildTensor(args types.Tuple) any {
 		t := &Tensor{Name: name, File: a.path, DType: s.dtype, Kind: s.dtype.String(), Shape: shape}
 		size := s.dtype.Size()
 		t.Load = readRange(a.reader, t, s.offset+offset*size, n*size)
+		t.Part = readParts(a.reader, t, s.offset+offset*size)
 		if stored := t.Load; n > 0 && !contiguous(shape, strides) {
+			t.Part = nil
 			t.Load = func(buffer []byte) ([]byte, error) {
 				data, err := stored(nil)
 				if err != nil {
