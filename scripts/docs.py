@@ -13,10 +13,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
 KEYS = ROOT / "orchestrate" / "compat" / "translate" / "keys.md"  # a reference that the program reads
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
-# Pages in the order of a reader's first days. A page that is not listed comes last.
-ORDER = ["index", "quickstart", "demo", "signal", "stuck", "training", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "reward-options", "agent-loop",
-         "gradient-analysis", "reward-components", "studies", "from-ragen", "keys", "commands", "runs", "ui", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
-         "benchmarks", "architecture", "architecture-backend", "LOG"]
+# The site's sections. A page that none of them lists comes last.
+SECTIONS = {
+    "First steps": ["index", "quickstart", "demo", "signal", "stuck"],
+    "How do I": ["training", "runs", "ui", "environments", "remote-environments", "rewards", "lora", "async", "studies",
+                 "evaluation", "gradient-analysis", "reward-components", "ranks", "gpu", "scale", "serve", "gateway",
+                 "tinker", "from-ragen"],
+    "Reference": ["commands", "configuration", "metrics", "environments-native", "environment-options",
+                  "reward-options", "losses", "checkpoints", "families", "keys"],
+    "How it works": ["agent-loop", "fsdp", "performance", "benchmarks", "architecture", "architecture-backend"],
+}
 
 
 def pages():
@@ -88,8 +94,11 @@ def build():
         (home / "ready").touch()
     staged, site = ROOT / "build" / "docs", ROOT / "build" / "site"
     titles = stage(staged / "pages")
-    names = sorted(titles, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
-    navigation = "\n".join(f"  - {titles[name]!r}: {name}.md" for name in names)
+    listed = {name for section in SECTIONS.values() for name in section}
+    sections = SECTIONS | {"Other": sorted(titles.keys() - listed)}
+    names = [name for section in sections.values() for name in section]
+    navigation = "\n".join(f"  - {section}:\n" + "\n".join(f"    - {titles[name]!r}: {name}.md" for name in group)
+                           for section, group in sections.items())
     (staged / "mkdocs.yml").write_text(f"""site_name: Gyre
 docs_dir: pages
 site_dir: {site}
@@ -97,7 +106,7 @@ use_directory_urls: false
 theme:
   name: material
   font: false
-  features: [navigation.top, search.highlight, content.code.copy]
+  features: [navigation.sections, navigation.top, search.highlight, content.code.copy]
   palette:
     - {{media: "(prefers-color-scheme: light)", scheme: default, toggle: {{icon: material/weather-night, name: dark}}}}
     - {{media: "(prefers-color-scheme: dark)", scheme: slate, toggle: {{icon: material/weather-sunny, name: light}}}}
@@ -108,13 +117,13 @@ nav:
 """.replace("toc: {permalink: true}", "{toc: {permalink: true}}"))
     subprocess.run([home / "bin" / "mkdocs", "build", "--quiet", "--strict", "-f", staged / "mkdocs.yml"], check=True,
                    env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
-    listed = []
+    entries = []
     for name in names:
         text = (staged / "pages" / f"{name}.md").read_text()
         shutil.copyfile(staged / "pages" / f"{name}.md", site / f"{name}.md")
         first = re.search(r"^(?!#|!|<|\||    |```)(\S.+?)(?:\.\s|\.$|:$|\n\n)", text, re.M | re.S)
-        listed.append(f"- [{titles[name]}]({name}.md): {' '.join(first[1].split()) if first else ''}")
-    (site / "llms.txt").write_text("# Gyre\n\n> Trains language-model agents with reinforcement learning and shows why the training moves.\n\n## Pages\n\n" + "\n".join(listed) + "\n")
+        entries.append(f"- [{titles[name]}]({name}.md): {' '.join(first[1].split()) if first else ''}")
+    (site / "llms.txt").write_text("# Gyre\n\n> Trains language-model agents with reinforcement learning and shows why the training moves.\n\n## Pages\n\n" + "\n".join(entries) + "\n")
     print(f"{site}: read it with python3 -m http.server -d {site} (browsers do not search in files)")
 
 

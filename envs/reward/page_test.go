@@ -19,7 +19,7 @@ var rewrite = flag.Bool("update", false, "write docs/reward-options.md from the 
 func TestOptionsPageIsCurrent(t *testing.T) {
 	const path = "../../docs/reward-options.md"
 	var b strings.Builder
-	b.WriteString("# Reward components\n\nThis page lists the reward components that `[[rewards]]` can name, and their " +
+	b.WriteString("# Options of reward components\n\nThis page lists the reward components that `[[rewards]]` can name, and their " +
 		"options with defaults.\n[rewards.md](rewards.md#components) says how to use them.\n")
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		fmt.Fprintf(&b, "\n`%s`: %s.\n\n", name, kinds[name].doc)

@@ -33,8 +33,8 @@ type row struct {
 
 // table reads the rows of a chapter of the page.
 func table(chapter string) (rows []row) {
-	_, text, _ := strings.Cut(keysPage, "\n# "+chapter+"\n")
-	text, _, _ = strings.Cut(text, "\n# ")
+	_, text, _ := strings.Cut(keysPage, "\n## "+chapter+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
 	for line := range strings.Lines(text) {
 		if theirs, rest, found := strings.Cut(line, " → "); found {
 			ours, how, _ := strings.Cut(rest, ": ")
@@ -48,7 +48,7 @@ func table(chapter string) (rows []row) {
 // translated.
 func tasks() map[string]row {
 	list := map[string]row{}
-	page, _, _ := strings.Cut(keysPage, "\n# Keys ")
+	page, _, _ := strings.Cut(keysPage, "\n## Keys ")
 	for line := range strings.Lines(page) {
 		if text, ok := strings.CutPrefix(line, "- `"); ok {
 			name, text, _ := strings.Cut(text, "`: ")

@@ -59,7 +59,7 @@ func TestRunFromACheckpoint(t *testing.T) {
 		t.Errorf("the batch is that of %+v, separate %v", e, c.Separate())
 	}
 	want := config.Filter{Strategy: "top_p", Value: 0.9, ProbMode: "softmax", Metric: "reward_variance",
-		Type: "largest", IncludeZero: true, SelectionEps: 0.01, LossScaling: "none"}
+		Type: "largest", IncludeZero: true, SelectionEps: 0.01, MaxBatches: 1, LossScaling: "none"}
 	if c.Filter != want || c.Algorithm.KLCoef != 0 || c.Algorithm.Advantage != "gae" ||
 		c.Algorithm.EntropyCoef != 0.001 || a.NumBuckets != 6 || a.Buckets != "quantile" {
 		t.Errorf("filter %+v, algorithm %+v, analysis %+v", c.Filter, c.Algorithm, a)
