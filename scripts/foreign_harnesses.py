@@ -58,11 +58,11 @@ def make_policy(at):
 class Session:
     """A session with a record of the answers that its client was sent."""
 
-    def __init__(self, http, opened, seed):
-        self.id, self.rng, self.drawn, self.http = opened["id"], random.Random(seed), {}, http
+    def __init__(self, opened, seed):
+        self.id, self.rng, self.drawn = opened["id"], random.Random(seed), {}
         self.key, self.root = opened["api_key"], opened["base_url"]
         hooks = httpx.AsyncClient(event_hooks={"response": [self.heard]}, timeout=600)
-        self.client = openai.AsyncOpenAI(base_url=self.root, api_key=self.key, http_client=hooks)
+        self.client = openai.AsyncOpenAI(base_url=self.root, api_key=self.key, http_client=hooks, max_retries=9)
 
     async def heard(self, response):
         answer = json.loads(await response.aread())
@@ -151,17 +151,29 @@ async def sdk(s):
 HARNESSES = [react, strips, edits, sdk]
 
 
+async def call(http, method, url, **more):
+    """Asks again where a connection was lost, as OpenAI's client does: the server closes those that say nothing for 10 s."""
+    for _ in range(9):
+        try:
+            return await http.request(method, url, **more)
+        except httpx.TransportError as error:
+            print("note: again after", repr(error))
+            await asyncio.sleep(1)
+    raise SystemExit(f"{url} is not reached")
+
+
 async def play(http, root, number):
     """Opens a session, lets a harness play, reads what was kept and posts a reward."""
-    while (opened := await http.post(root + "/v1/sessions", json={})).status_code == 429:
+    while (opened := await call(http, "POST", root + "/v1/sessions", json={})).status_code == 429:
         await asyncio.sleep(0.05)
-    s = Session(http, opened.raise_for_status().json(), number)
+    s = Session(opened.raise_for_status().json(), number)
     try:
         await HARNESSES[number % len(HARNESSES)](s)
     except openai.BadRequestError as error:  # a reply that its client cannot send back in this template
         print("note:", str(error)[:150])
-    kept = (await http.get(root + "/v1/sessions/" + s.id, headers={"Authorization": "Bearer " + s.key})).json()
-    await http.post(s.root + "/reward", json={"reward": s.rng.random()}, headers={"Authorization": "Bearer " + s.key})
+    own = {"Authorization": "Bearer " + s.key}
+    kept = (await call(http, "GET", root + "/v1/sessions/" + s.id, headers=own)).json()
+    await call(http, "POST", s.root + "/reward", json={"reward": s.rng.random()}, headers=own)
     await s.client.close()
     return s.drawn, kept["branches"]
 
@@ -256,7 +268,7 @@ good = True
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     make_policy(folder / "policy")
-    templates = sorted(pathlib.Path(args.templates).resolve().glob("*.jinja"))
+    templates = sorted(pathlib.Path(args.templates).resolve().glob("*.jinja")) or parser.error("no templates")
     for i, template in enumerate(templates):
         numbers = range(i * args.sessions // len(templates), (i + 1) * args.sessions // len(templates))
         cut = len(numbers) - len(numbers) // 20 * 4

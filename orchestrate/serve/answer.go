@@ -37,15 +37,49 @@ func (e Error) MarshalJSON() ([]byte, error) {
 
 // Bad is an error of status 400 in what a request says of param.
 func Bad(param, format string, args ...any) *Error {
-	return &Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param,
-		Message: fmt.Sprintf(format, args...)}
+	e := Refuse(http.StatusBadRequest, format, args...)
+	e.Param = param
+	return e
+}
+
+// Refuse is an error of a status.
+func Refuse(status int, format string, args ...any) *Error {
+	e := &Error{Status: status, Type: "invalid_request_error", Message: fmt.Sprintf(format, args...)}
+	switch {
+	case status == http.StatusTooManyRequests:
+		e.Type = "rate_limit_error"
+	case status >= http.StatusInternalServerError:
+		e.Type = "server_error"
+	}
+	return e
+}
+
+// Endpoint makes a handler of a function from a request to the JSON of its answer. in is the request's body; struct{}
+// for those without one.
+func Endpoint[In any](f func(r *http.Request, in In) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in In
+		var out any
+		var err error
+		if _, none := any(in).(struct{}); !none {
+			err = Decode(r, &in)
+		}
+		if err == nil {
+			out, err = f(r, in)
+		}
+		if err != nil {
+			Fail(w, err)
+			return
+		}
+		Answer(w, http.StatusOK, out)
+	}
 }
 
 // Answer writes a value as JSON.
 func Answer(w http.ResponseWriter, status int, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		Fail(w, http.StatusInternalServerError, "the answer has no JSON: "+err.Error())
+		Fail(w, fmt.Errorf("the answer has no JSON: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -53,30 +87,13 @@ func Answer(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(append(data, '\n')) // a client that is gone needs no answer
 }
 
-// Fail answers with an error.
-func Fail(w http.ResponseWriter, status int, message string) {
-	kind := "invalid_request_error"
-	switch {
-	case status == http.StatusTooManyRequests:
-		kind = "rate_limit_error"
-	case status >= http.StatusInternalServerError:
-		kind = "server_error"
-	}
-	FailWith(w, Error{Status: status, Type: kind, Message: message})
-}
-
-// FailWith answers with an error of any kind.
-func FailWith(w http.ResponseWriter, e Error) {
-	Answer(w, e.Status, map[string]Error{"error": e})
-}
-
-// FailAs answers with what an error of this package, of package host or of the engine means to a client.
-func FailAs(w http.ResponseWriter, err error) {
+// Fail answers with what an error of this package, of package host or of the engine means to a client.
+func Fail(w http.ResponseWriter, err error) {
 	e := ErrorOf(err)
 	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	FailWith(w, *e)
+	Answer(w, e.Status, map[string]*Error{"error": e})
 }
 
 // ErrorOf is err as a client gets it.
@@ -85,29 +102,28 @@ func ErrorOf(err error) *Error {
 	var unknown *host.UnknownModelError
 	var prompt *host.PromptError
 	var large *http.MaxBytesError
+	status, code, param := http.StatusInternalServerError, "", ""
 	switch {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &unknown):
-		return &Error{Status: http.StatusNotFound, Type: "invalid_request_error", Param: "model",
-			Code: "model_not_found", Message: err.Error()}
+		status, code, param = http.StatusNotFound, "model_not_found", "model"
 	case errors.As(err, &prompt):
-		return &Error{Status: http.StatusBadRequest, Type: "invalid_request_error",
-			Code: "context_length_exceeded", Message: err.Error()}
+		status, code = http.StatusBadRequest, "context_length_exceeded"
 	case errors.As(err, &large):
-		return &Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error",
-			Message: tooLarge(large.Limit)}
+		return Refuse(http.StatusRequestEntityTooLarge, "%s", tooLarge(large.Limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Error{Status: http.StatusRequestTimeout, Type: "invalid_request_error",
-			Message: "the request did not arrive in time"}
+		return Refuse(http.StatusRequestTimeout, "the request did not arrive in time")
 	case errors.Is(err, host.ErrBusy):
-		return &Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Message: err.Error()}
+		status = http.StatusTooManyRequests
 	case errors.Is(err, host.ErrClosed):
-		return &Error{Status: http.StatusServiceUnavailable, Type: "server_error", Message: err.Error()}
+		status = http.StatusServiceUnavailable
 	case errors.Is(err, torch.ErrInvalidArgument):
-		return Bad("", "%v", err)
+		status = http.StatusBadRequest
 	}
-	return &Error{Status: http.StatusInternalServerError, Type: "server_error", Message: err.Error()}
+	e := Refuse(status, "%s", err)
+	e.Code, e.Param = code, param
+	return e
 }
 
 func tooLarge(limit int64) string {

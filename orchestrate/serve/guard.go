@@ -31,11 +31,11 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
 				s.log.Error("internal error", "id", id, "panic", p, "stack", string(debug.Stack()))
 				if w.status == 0 {
-					Fail(w, http.StatusInternalServerError, "internal error: see the server's log")
+					Fail(w, errors.New("internal error: see the server's log"))
 				}
 			}
 			s.Metrics.count(pattern, w.status, time.Since(begun))
-			s.log.Info("request", "id", id, "from", clientOf(r), "method", r.Method, "path", r.URL.Path,
+			s.log.Info("request", "id", id, "from", r.RemoteAddr, "method", r.Method, "path", r.URL.Path,
 				"status", w.status, "bytes", w.sent, "seconds", time.Since(begun).Round(time.Microsecond).Seconds())
 		}()
 		whole := r.Body
@@ -46,16 +46,17 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 		public := slices.Contains(s.options.PublicPaths, r.URL.Path)
 		switch err := sameSite.Check(r); {
 		case err != nil || s.options.Key == "" && !s.local(r):
-			Fail(w, http.StatusForbidden, "a page of another site may not use this server")
-		case !public && !s.allowed(keyOf(r)):
+			Fail(w, Refuse(http.StatusForbidden, "a page of another site may not use this server"))
+		case !public && !s.allowed(Key(r)):
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			FailWith(w, Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",
-				Message: "the API key is missing or wrong: send it as Authorization: Bearer KEY"})
+			e := Refuse(http.StatusUnauthorized, "the API key is missing or wrong: send it as Authorization: Bearer KEY")
+			e.Code = "invalid_api_key"
+			Fail(w, e)
 		case r.ContentLength > s.options.MaxBody:
 			w.Header().Set("Connection", "close")
 			// a client that is still sending would not read the answer
 			_, _ = io.CopyN(io.Discard, whole, min(r.ContentLength, 2*s.options.MaxBody))
-			Fail(w, http.StatusRequestEntityTooLarge, tooLarge(s.options.MaxBody))
+			Fail(w, Refuse(http.StatusRequestEntityTooLarge, "%s", tooLarge(s.options.MaxBody)))
 		case pattern == "":
 			s.unknown(w, r, handler)
 		default:
@@ -74,21 +75,13 @@ func (s *Server) local(r *http.Request) bool {
 	return Loopback(address) || net.ParseIP(address) != nil
 }
 
-func clientOf(r *http.Request) string {
-	address, _, _ := net.SplitHostPort(r.RemoteAddr)
-	return address
-}
-
-// keyOf is the key that a request carries, as OpenAI's clients and as Tinker's send it.
-func keyOf(r *http.Request) string {
+// Key is the key that a request carries, as OpenAI's clients and as Tinker's send it.
+func Key(r *http.Request) string {
 	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "bearer") {
 		return strings.TrimSpace(key)
 	}
 	return r.Header.Get("X-Api-Key")
 }
-
-// Key is the key that a request carries, for handlers that know their clients by it.
-func Key(r *http.Request) string { return keyOf(r) }
 
 // unknown answers a request that no pattern fits.
 func (s *Server) unknown(w http.ResponseWriter, r *http.Request, fallback http.Handler) {
@@ -96,7 +89,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request, fallback http.H
 	fallback.ServeHTTP(plain, r)
 	if plain.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", plain.header.Get("Allow"))
-		Fail(w, plain.status, fmt.Sprintf("%s does not take %s, but %s", r.URL.Path, r.Method, plain.header.Get("Allow")))
+		Fail(w, Refuse(plain.status, "%s does not take %s, but %s", r.URL.Path, r.Method, plain.header.Get("Allow")))
 		return
 	}
 	var paths []string
@@ -104,7 +97,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request, fallback http.H
 		_, path, _ := strings.Cut(p, " ")
 		paths = append(paths, path)
 	}
-	Fail(w, http.StatusNotFound, fmt.Sprintf("there is nothing at %.200q%s", r.URL.Path, nearest.Hint(r.URL.Path, paths)))
+	Fail(w, Refuse(http.StatusNotFound, "there is nothing at %.200q%s", r.URL.Path, nearest.Hint(r.URL.Path, paths)))
 }
 
 // statusOnly takes the status and the headers of an answer.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,7 +11,6 @@ import (
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/openai"
-	"gyre/orchestrate/serve/session"
 )
 
 // Mount adds sessions to a server that has OpenAI's API.
@@ -18,12 +18,12 @@ func (s *Store) Mount(server *serve.Server, api *openai.API) {
 	server.AcceptKey(s.Knows)
 	for pattern, handler := range map[string]http.HandlerFunc{
 		"POST /v1/sessions":             s.create,
-		"GET /v1/sessions/{id}":         s.show,
-		"POST /v1/sessions/{id}/reward": s.takeReward,
+		"GET /v1/sessions/{id}":         serve.Endpoint(s.show),
+		"POST /v1/sessions/{id}/reward": serve.Endpoint(s.takeReward),
 		// under a session's own address
 		"POST /v1/sessions/{id}/chat/completions": api.Chat,
 		"POST /v1/sessions/{id}/responses":        api.Responses,
-		"GET /v1/sessions/{id}/models":            api.Models,
+		"GET /v1/sessions/{id}/models":            serve.Endpoint(api.Models),
 	} {
 		server.Handle(pattern, handler)
 	}
@@ -49,44 +49,36 @@ func (s *Store) Mount(server *serve.Server, api *openai.API) {
 
 // opened is the answer to who opens a session. In training it says what is to be played.
 type opened struct {
-	ID      string `json:"id"`
-	Key     string `json:"api_key"`
-	BaseURL string `json:"base_url"`
-	Task    *task  `json:"task,omitempty"`
+	ID      string         `json:"id"`
+	Key     string         `json:"api_key"`
+	BaseURL string         `json:"base_url"`
+	Task    map[string]any `json:"task,omitempty"`
 }
 
-type task struct {
-	Seed   int64  `json:"seed"`
-	Group  int    `json:"group"`
-	Stream string `json:"stream"`
-}
-
+// create opens a session. A body is not needed.
 func (s *Store) create(w http.ResponseWriter, r *http.Request) {
-	var body struct{ Group string }
 	if s.Knows(serve.Key(r)) {
-		serve.Fail(w, http.StatusForbidden, "the key of a session opens no other")
+		serve.Fail(w, serve.Refuse(http.StatusForbidden, "the key of a session opens no other"))
 		return
 	}
-	if r.ContentLength != 0 {
-		if err := serve.Decode(r, &body); err != nil {
-			serve.FailAs(w, err)
-			return
+	if r.ContentLength == 0 {
+		r.Body = io.NopCloser(strings.NewReader("{}"))
+	}
+	serve.Endpoint(func(r *http.Request, in struct{ Group string }) (any, error) {
+		n, err := s.new(in.Group)
+		if err != nil {
+			return nil, err
 		}
-	}
-	n, err := s.new(body.Group)
-	if err != nil {
-		serve.FailAs(w, err)
-		return
-	}
-	scheme := "http://"
-	if r.TLS != nil {
-		scheme = "https://"
-	}
-	out := opened{ID: n.id, Key: n.key, BaseURL: scheme + r.Host + "/v1/sessions/" + n.id}
-	if t := n.rules.Task; s.training {
-		out.Task = &task{t.Seed, t.Group, t.Stream}
-	}
-	serve.Answer(w, http.StatusOK, out)
+		scheme := "http://"
+		if r.TLS != nil {
+			scheme = "https://"
+		}
+		out := opened{ID: n.id, Key: n.key, BaseURL: scheme + r.Host + "/v1/sessions/" + n.id}
+		if t := n.rules.Task; s.training {
+			out.Task = map[string]any{"seed": t.Seed, "group": t.Group, "stream": t.Stream}
+		}
+		return out, nil
+	})(w, r)
 }
 
 func (s *Store) new(label string) (*Session, error) {
@@ -96,45 +88,32 @@ func (s *Store) new(label string) (*Session, error) {
 	return s.open(rollout.Rules{})
 }
 
-func (s *Store) show(w http.ResponseWriter, r *http.Request) {
+func (s *Store) show(r *http.Request, _ struct{}) (any, error) {
 	one, err := s.find(r)
 	if err != nil {
-		serve.FailAs(w, err)
-		return
+		return nil, err
 	}
 	one.mu.Lock()
-	out := struct {
-		ID       string           `json:"id"`
-		Closed   bool             `json:"closed"`
-		Turns    int              `json:"turns"`
-		Branches []session.Branch `json:"branches"`
-	}{one.id, one.closed || one.over, one.history.Turns(), one.history.Branches()}
-	one.mu.Unlock()
-	serve.Answer(w, http.StatusOK, out)
+	defer one.mu.Unlock()
+	return map[string]any{"id": one.id, "closed": one.closed || one.over, "turns": one.history.Turns(),
+		"branches": one.history.Branches()}, nil
 }
 
 // mostReward is the size of a reward's body.
 const mostReward = 1 << 20
 
-func (s *Store) takeReward(w http.ResponseWriter, r *http.Request) {
+func (s *Store) takeReward(r *http.Request, _ struct{}) (any, error) {
 	one, err := s.find(r)
-	var data []byte
-	if err == nil {
-		data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, mostReward))
-	}
 	if err != nil {
-		serve.FailAs(w, err)
-		return
+		return nil, err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, mostReward))
+	if err != nil {
+		return nil, err
 	}
 	verdict, err := envs.ParseVerdict(data)
 	if err != nil {
-		err = serve.Bad("reward", "%v", err)
-	} else {
-		err = one.reward(verdict)
+		return nil, serve.Bad("reward", "%v", err)
 	}
-	if err != nil {
-		serve.FailAs(w, err)
-		return
-	}
-	serve.Answer(w, http.StatusOK, map[string]any{"id": one.id, "closed": verdict.Turn == nil})
+	return map[string]any{"id": one.id, "closed": verdict.Turn == nil}, one.reward(verdict)
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -55,17 +54,13 @@ func (s *Session) state() state {
 	if s.store.training && !s.closed { // a run closes its sessions itself
 		idle = 0
 	}
-	return state{idle, s.used, s.closed, s.offered, s.claimed, s.label, s.history.Leaves()}
+	return state{idle, s.used, s.closed, s.offered, s.claimed, s.label, len(s.history.Paths())}
 }
 
 // call is one request of a session. It implements openai.Session.
 type call struct {
 	session *Session
 	prompt  *session.Prompt
-}
-
-func conflict(format string, args ...any) error {
-	return &serve.Error{Status: http.StatusConflict, Type: "invalid_request_error", Message: fmt.Sprintf(format, args...)}
 }
 
 // Prompt gives the ids that these messages are answered on.
@@ -76,13 +71,14 @@ func (c *call) Prompt(messages []chat.Message, tools []chat.Tool) (ids []int32, 
 	s.used = time.Now()
 	switch {
 	case s.closed || s.over:
-		return nil, conflict("the session is closed")
+		return nil, serve.Refuse(http.StatusConflict, "the session is closed")
 	case s.asked >= s.rules.MaxTurns:
 		if s.refused++; s.refused > mostRefused {
 			s.end()
 		}
-		return nil, &serve.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "max_turns",
-			Message: fmt.Sprintf("the session has had its %d turns: post its reward", s.rules.MaxTurns)}
+		e := serve.Bad("", "the session has had its %d turns: post its reward", s.rules.MaxTurns)
+		e.Code = "max_turns"
+		return nil, e
 	case s.history.Tokens() >= s.store.limits.Tokens:
 		return nil, serve.Bad("", "the session has %d tokens, which is the most that it may have", s.history.Tokens())
 	}
@@ -139,11 +135,11 @@ func (s *Session) reward(v envs.Verdict) error {
 	s.used = time.Now()
 	switch turns := s.history.Turns(); {
 	case s.closed || s.over:
-		return conflict("the session is closed: it has its reward")
+		return serve.Refuse(http.StatusConflict, "the session is closed: it has its reward")
 	case v.Turn != nil && *v.Turn >= turns:
 		return serve.Bad("turn", "turn is %d, but the session has had %d turns, counted from 0", *v.Turn, turns)
 	case len(s.verdicts) > s.store.limits.Turns:
-		return conflict("the session has had %d rewards, which is the most that it may have", len(s.verdicts))
+		return serve.Refuse(http.StatusConflict, "the session has had %d rewards, which is the most that it may have", len(s.verdicts))
 	}
 	s.verdicts = append(s.verdicts, v)
 	if v.Turn == nil {

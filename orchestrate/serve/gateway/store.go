@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -46,8 +45,8 @@ func New(t *chat.Tokenizer, l Limits) *Store {
 	return &Store{tokenizer: t, limits: l, sessions: map[string]*Session{}, keys: map[[sha256.Size]byte]*Session{}}
 }
 
-var errFull = &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
-	Message: "as many sessions are open as may be: post the rewards of some, or try again later"}
+var errFull = serve.Refuse(http.StatusTooManyRequests,
+	"as many sessions are open as may be: post the rewards of some, or try again later")
 
 // open starts a session under rules, which may be those of nobody.
 func (s *Store) open(rules rollout.Rules) (*Session, error) {
@@ -114,11 +113,9 @@ func (s *Store) find(r *http.Request) (*Session, error) {
 	s.mu.Unlock()
 	switch {
 	case named == nil:
-		return nil, &serve.Error{Status: http.StatusNotFound, Type: "invalid_request_error",
-			Message: fmt.Sprintf("there is no session %.80q (any more)", id)}
+		return nil, serve.Refuse(http.StatusNotFound, "there is no session %.80q (any more)", id)
 	case own != nil && own != named:
-		return nil, &serve.Error{Status: http.StatusForbidden, Type: "invalid_request_error",
-			Message: "the key is that of another session"}
+		return nil, serve.Refuse(http.StatusForbidden, "the key is that of another session")
 	}
 	return named, nil
 }
@@ -132,14 +129,12 @@ func (s *Store) Of(r *http.Request) (openai.Session, error) {
 	case found != nil:
 		return &call{session: found}, nil
 	case s.training:
-		return nil, &serve.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error",
-			Message: "no session has this key: open one with POST /v1/sessions"}
+		return nil, serve.Refuse(http.StatusUnauthorized, "no session has this key: open one with POST /v1/sessions")
 	}
 	return nil, nil
 }
 
-var errNobody = &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
-	Message: "no episode waits for a client now: try again later"}
+var errNobody = serve.Refuse(http.StatusTooManyRequests, "no episode waits for a client now: try again later")
 
 // claim gives an offered session to a client. Clients with the same label get the members of one group.
 func (s *Store) claim(label string) (*Session, error) {

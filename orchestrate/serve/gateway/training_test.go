@@ -311,7 +311,7 @@ func TestSessionsThatArrive(t *testing.T) {
 				ID, Key string `json:"-"`
 				APIKey  string `json:"api_key"`
 				BaseURL string `json:"base_url"`
-				Task    task
+				Task    struct{ Group int }
 			}
 			status, err := post("http://"+listen+"/v1/sessions", "", map[string]any{"group": label}, &s)
 			if err != nil || status != http.StatusOK {

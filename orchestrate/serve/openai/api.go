@@ -3,7 +3,6 @@ package openai
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,8 +36,8 @@ type API struct {
 // Mount mounts the API on a server. sessions may be nil.
 func Mount(s *serve.Server, sessions Sessions) *API {
 	a := &API{host: s.Host, metrics: s.Metrics, sessions: sessions}
-	s.Handle("GET /v1/models", http.HandlerFunc(a.Models))
-	s.Handle("GET /v1/models/{name...}", http.HandlerFunc(a.model))
+	s.Handle("GET /v1/models", serve.Endpoint(a.Models))
+	s.Handle("GET /v1/models/{name...}", serve.Endpoint(a.model))
 	s.Handle("POST /v1/chat/completions", http.HandlerFunc(a.Chat))
 	s.Handle("POST /v1/completions", http.HandlerFunc(a.Completions))
 	s.Handle("POST /v1/responses", http.HandlerFunc(a.Responses))
@@ -63,22 +62,19 @@ func (a *API) describe(name string) model {
 	return model{name, "model", m.Opened.Unix(), "gyre", m.MaxLength}
 }
 
-// Models answers GET /v1/models.
-func (a *API) Models(w http.ResponseWriter, _ *http.Request) {
+// Models lists the models, for GET /v1/models.
+func (a *API) Models(*http.Request, struct{}) (any, error) {
 	list := []model{}
 	for _, name := range a.host.Names() {
 		list = append(list, a.describe(name))
 	}
-	serve.Answer(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+	return map[string]any{"object": "list", "data": list}, nil
 }
 
-func (a *API) model(w http.ResponseWriter, r *http.Request) {
+func (a *API) model(r *http.Request, _ struct{}) (any, error) {
 	name := r.PathValue("name")
-	if !slices.Contains(a.host.Names(), name) {
-		serve.FailAs(w, &host.UnknownModelError{Name: name, Known: a.host.Names()})
-		return
-	}
-	serve.Answer(w, http.StatusOK, a.describe(name))
+	_, err := a.host.Policy(name)
+	return a.describe(name), err
 }
 
 // usage counts tokens.

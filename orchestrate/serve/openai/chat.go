@@ -69,23 +69,18 @@ type chatJob struct {
 	prompt   []int32
 	tools    bool
 	template chatAnswer // what all parts of the answer share
+	whole    []chatChoice
 }
 
 // Chat answers POST /v1/chat/completions.
 func (a *API) Chat(w http.ResponseWriter, r *http.Request) {
-	job, err := a.openChat(r)
+	j, err := a.openChat(r)
 	if err != nil {
-		serve.FailAs(w, err)
+		serve.Fail(w, err)
 		return
 	}
-	defer job.close()
-	if job.request.Stream {
-		job.stream(w)
-		return
-	}
-	if err := job.whole(w); err != nil {
-		serve.FailAs(w, err)
-	}
+	defer j.cancel()
+	j.answer(&events{w: w})
 }
 
 // openChat reads the request and starts its choices.
@@ -140,15 +135,6 @@ func (j *chatJob) open(r *http.Request) error {
 	return err
 }
 
-// message is a whole reply as the client gets it; the session hears of it.
-func (j *chatJob) message(text string, out torch.Output) *message {
-	reader := callReader{on: j.tools}
-	said := reader.add(text)
-	rest, calls := reader.finish()
-	m := j.conclude(said+rest, calls, out)
-	return m
-}
-
 // conclude makes the message of a reply's text and calls, and tells the session.
 func (j *chatJob) conclude(text string, calls []chat.ToolCall, out torch.Output) *message {
 	if parallel := j.request.ParallelToolCalls; parallel != nil && !*parallel && len(calls) > 1 {
@@ -164,118 +150,79 @@ func (j *chatJob) conclude(text string, calls []chat.ToolCall, out torch.Output)
 	return m
 }
 
-func (j *chatJob) whole(w http.ResponseWriter) error {
-	texts, outputs, err := j.texts()
-	if err != nil {
-		return err
-	}
-	answer := j.template
-	answer.Object, answer.Usage = "chat.completion", &usage{Prompt: len(j.prompt), Total: len(j.prompt)}
-	for i, out := range outputs {
-		m := j.message(texts[i], out)
-		reason := finishReason(out.Finish, len(m.ToolCalls) > 0)
-		choice := chatChoice{Index: i, Message: m, FinishReason: &reason}
-		if j.request.Logprobs {
-			choice.Logprobs = &chatLogprobs{Content: j.api.logprobs(whole(out))}
-		}
-		if j.request.ReturnTokenIDs {
-			choice.TokenIDs = out.Tokens
-		}
-		answer.Usage.add(len(out.Tokens), out.CachedTokens)
-		answer.Choices = append(answer.Choices, choice)
-	}
-	if j.request.ReturnTokenIDs {
-		answer.PromptTokenIDs = j.prompt
-	}
-	serve.Answer(w, http.StatusOK, answer)
-	return nil
-}
-
-// whole is a reply as one piece.
-func whole(out torch.Output) (p piece) {
-	p.Tokens, p.Logprobs, p.Alternatives = out.Tokens, out.Logprobs, out.Alternatives
-	return p
-}
-
-// chunk sends one part of a choice.
-func (j *chatJob) chunk(e *events, choice chatChoice) {
-	part := j.template
-	part.Object, part.Choices = "chat.completion.chunk", []chatChoice{choice}
-	e.send("", part)
-	j.template.PromptTokenIDs = nil // once
-}
-
-func (j *chatJob) stream(w http.ResponseWriter) {
-	e := &events{w: w}
+// answer sends the parts of the choices as they come, or puts them together.
+func (j *chatJob) answer(e *events) {
 	readers, texts := make([]callReader, len(j.streams)), make([]string, len(j.streams))
+	j.whole = make([]chatChoice, len(j.streams))
 	if j.request.ReturnTokenIDs {
 		j.template.PromptTokenIDs = j.prompt
 	}
 	for i := range readers {
 		readers[i].on = j.tools
 		nothing := ""
-		j.chunk(e, chatChoice{Index: i, Delta: &delta{Role: "assistant", Content: &nothing}})
+		j.put(e, chatChoice{Index: i, Delta: &delta{Role: "assistant", Content: &nothing}})
 	}
 	count := &usage{Prompt: len(j.prompt), Total: len(j.prompt)}
-	seen := false
-	for p := range j.pieces() {
-		if !seen {
-			seen = true
-			j.first()
-		}
+	err := j.play(func(p piece, out *torch.Output) error {
 		text := readers[p.choice].add(p.Text)
 		texts[p.choice] += text
-		choice := chatChoice{Index: p.choice, Delta: &delta{}}
+		c := chatChoice{Index: p.choice, Delta: &delta{}}
 		if text != "" {
-			choice.Delta.Content = &text
+			c.Delta.Content = &text
 		}
 		if len(p.Tokens) > 0 && j.request.Logprobs {
-			choice.Logprobs = &chatLogprobs{Content: j.api.logprobs(p)}
+			c.Logprobs = &chatLogprobs{Content: j.api.logprobs(p)}
 		}
 		if j.request.ReturnTokenIDs {
-			choice.TokenIDs = p.Tokens
+			c.TokenIDs = p.Tokens
 		}
-		if text != "" || choice.Logprobs != nil || len(choice.TokenIDs) > 0 {
-			j.chunk(e, choice)
+		if text != "" || c.Logprobs != nil || len(c.TokenIDs) > 0 {
+			j.put(e, c)
 		}
-		if p.Last {
-			j.last(e, p.choice, &readers[p.choice], texts[p.choice], count)
+		if out != nil {
+			rest, calls := readers[p.choice].finish()
+			j.last(e, p.choice, rest, j.conclude(texts[p.choice]+rest, calls, *out), *out)
+			count.add(len(out.Tokens), out.CachedTokens)
 		}
-		if e.err != nil {
-			return // nobody listens
-		}
-	}
-	if err := j.failed(); err != nil {
-		e.fail(err)
-		return
-	}
-	if j.request.StreamOptions.IncludeUsage {
-		part := j.template
-		part.Object, part.Usage = "chat.completion.chunk", count
-		e.send("", part)
-	}
-	e.text("", "[DONE]")
+		return e.err
+	})
+	whole, part := j.template, j.template
+	whole.Object, whole.Choices, whole.Usage = "chat.completion", j.whole, count
+	part.Object, part.Usage = "chat.completion.chunk", count
+	e.finish(&j.request.parameters, err, whole, part)
 }
 
-// last sends what is left of a choice: the text that was held back, calls and the reason of its end.
-func (j *chatJob) last(e *events, i int, reader *callReader, text string, count *usage) {
-	out, err := j.wait(i)
-	if err != nil {
-		return // failed tells of it
+// last puts what is left of a choice: the text that was held back, calls and the reason of its end.
+func (j *chatJob) last(e *events, i int, rest string, m *message, out torch.Output) {
+	d := &delta{}
+	if rest != "" {
+		d.Content = &rest
 	}
-	rest, calls := reader.finish()
-	m := j.conclude(text+rest, calls, out)
-	if rest != "" || len(m.ToolCalls) > 0 {
-		d := &delta{}
-		if rest != "" {
-			d.Content = &rest
-		}
-		for n, call := range m.ToolCalls {
-			d.ToolCalls = append(d.ToolCalls, callDelta{n, call})
-		}
-		j.chunk(e, chatChoice{Index: i, Delta: d})
+	for n, call := range m.ToolCalls {
+		d.ToolCalls = append(d.ToolCalls, callDelta{n, call})
 	}
-	reason := finishReason(out.Finish, len(m.ToolCalls) > 0)
-	j.chunk(e, chatChoice{Index: i, Delta: &delta{}, FinishReason: &reason})
-	count.add(len(out.Tokens), out.CachedTokens)
+	if d.Content != nil || d.ToolCalls != nil {
+		j.put(e, chatChoice{Index: i, Delta: d})
+	}
+	j.put(e, chatChoice{Index: i, Message: m, Delta: &delta{}, FinishReason: finishReason(out.Finish, len(m.ToolCalls) > 0)})
+}
+
+// put sends a part of a choice, or adds it to the whole.
+func (j *chatJob) put(e *events, c chatChoice) {
+	if j.request.Stream {
+		c.Message = nil
+		part := j.template
+		part.Object, part.Choices = "chat.completion.chunk", []chatChoice{c}
+		e.send("", part)
+		j.template.PromptTokenIDs = nil // once
+		return
+	}
+	to := &j.whole[c.Index]
+	to.Index, to.Message, to.FinishReason = c.Index, c.Message, c.FinishReason
+	to.TokenIDs = append(to.TokenIDs, c.TokenIDs...)
+	if to.Logprobs == nil {
+		to.Logprobs = c.Logprobs
+	} else if c.Logprobs != nil {
+		to.Logprobs.Content = append(to.Logprobs.Content, c.Logprobs.Content...)
+	}
 }

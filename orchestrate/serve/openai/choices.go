@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"iter"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,40 +82,35 @@ func (r *run) pieces() iter.Seq[piece] {
 	}
 }
 
-// wait returns a choice's output when pieces has ended.
-func (r *run) wait(choice int) (torch.Output, error) {
-	out, err := r.streams[choice].Wait()
-	if err == nil {
-		r.api.metrics.TokensIn.Add(float64(r.prompts[choice]))
-		r.api.metrics.TokensOut.Add(float64(len(out.Tokens)))
-	}
-	return out, err
-}
-
-func (r *run) first() { r.api.metrics.FirstToken.Observe(time.Since(r.begun).Seconds()) }
-
-// close aborts what is not complete.
-func (r *run) close() { r.cancel() }
-
-// texts are the choices' whole texts and outputs.
-func (r *run) texts() (texts []string, outputs []torch.Output, err error) {
-	parts := make([]strings.Builder, len(r.streams))
-	seen := false
+// play calls visit with what is new of the choices, and at the end of a choice with its output. An error of visit ends
+// it, as does that of a choice.
+func (r *run) play(visit func(p piece, out *torch.Output) error) error {
+	first := true
 	for p := range r.pieces() {
-		if !seen {
-			seen = true
-			r.first()
+		if first {
+			first = false
+			r.api.metrics.FirstToken.Observe(time.Since(r.begun).Seconds())
 		}
-		parts[p.choice].WriteString(p.Text)
-	}
-	for i := range r.streams {
-		out, err := r.wait(i)
-		if err != nil {
-			return nil, nil, err
+		var out *torch.Output
+		if p.Last {
+			whole, err := r.streams[p.choice].Wait()
+			if err != nil {
+				return err
+			}
+			out = &whole
+			r.api.metrics.TokensIn.Add(float64(r.prompts[p.choice]))
+			r.api.metrics.TokensOut.Add(float64(len(out.Tokens)))
 		}
-		texts, outputs = append(texts, parts[i].String()), append(outputs, out)
+		if err := visit(p, out); err != nil {
+			return err
+		}
 	}
-	return texts, outputs, nil
+	for _, s := range r.streams {
+		if _, err := s.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // events writes server-sent events. The first failure ends them.
@@ -151,23 +145,36 @@ func (e *events) text(kind, data string) {
 	}
 }
 
-// fail tells of an error in the middle of an answer.
-func (e *events) fail(err error) { e.send("", map[string]any{"error": serve.ErrorOf(err)}) }
-
-// finishReason is the reason as OpenAI calls it.
-func finishReason(f torch.Finish, called bool) string {
-	if called {
-		return "tool_calls"
+// fail tells of an error, also in the middle of an answer.
+func (e *events) fail(err error) {
+	if !e.started {
+		serve.Fail(e.w, err)
+		return
 	}
-	return f.String()
+	e.send("", map[string]any{"error": serve.ErrorOf(err)})
 }
 
-// failed is why choices did not end as they should; nil if all did.
-func (r *run) failed() error {
-	for _, s := range r.streams {
-		if _, err := s.Wait(); err != nil {
-			return err
+// finish ends an answer: with an error, as a whole, or as the last events of a stream.
+func (e *events) finish(p *parameters, err error, whole, usage any) {
+	switch {
+	case e.err != nil: // nobody listens
+	case err != nil:
+		e.fail(err)
+	case !p.Stream:
+		serve.Answer(e.w, http.StatusOK, whole)
+	default:
+		if p.StreamOptions.IncludeUsage {
+			e.send("", usage)
 		}
+		e.text("", "[DONE]")
 	}
-	return nil
+}
+
+// finishReason is the reason as OpenAI calls it.
+func finishReason(f torch.Finish, called bool) *string {
+	reason := f.String()
+	if called {
+		reason = "tool_calls"
+	}
+	return &reason
 }

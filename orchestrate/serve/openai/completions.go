@@ -7,6 +7,7 @@ import (
 
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
+	"gyre/torch"
 )
 
 // prompts are texts or token ids: one, or a list.
@@ -78,35 +79,46 @@ type completionJob struct {
 
 // Completions answers POST /v1/completions.
 func (a *API) Completions(w http.ResponseWriter, r *http.Request) {
-	job, err := a.openCompletion(r)
+	j, err := a.openCompletion(r)
 	if err != nil {
-		serve.FailAs(w, err)
+		serve.Fail(w, err)
 		return
 	}
-	defer job.close()
-	if job.request.Stream {
-		job.stream(w)
-		return
-	}
-	texts, outputs, err := job.texts()
-	if err != nil {
-		serve.FailAs(w, err)
-		return
-	}
-	answer := job.template
-	for i, out := range outputs {
-		p := whole(out)
-		p.choice, p.Text = i, texts[i]
-		choice, reason := job.choice(p), finishReason(out.Finish, false)
-		choice.FinishReason = &reason
-		if job.request.ReturnTokenIDs {
-			choice.PromptTokenIDs = job.prompts[i]
+	defer j.cancel()
+	e, whole := &events{w: w}, make([]completionChoice, len(j.streams))
+	err = j.play(func(p piece, out *torch.Output) error {
+		c := j.choice(p)
+		if out != nil {
+			c.FinishReason = finishReason(out.Finish, false)
+			j.count.add(len(out.Tokens), out.CachedTokens)
 		}
-		job.count.add(len(out.Tokens), out.CachedTokens)
-		answer.Choices = append(answer.Choices, choice)
+		if !j.request.Stream {
+			whole[p.choice].append(c)
+		} else if c.Text != "" || c.Logprobs != nil || c.TokenIDs != nil || out != nil {
+			part := j.template
+			part.Choices = []completionChoice{c}
+			e.send("", part)
+		}
+		return e.err
+	})
+	answer, part := j.template, j.template
+	answer.Choices, answer.Usage, part.Usage = whole, &j.count, &j.count
+	e.finish(&j.request.parameters, err, answer, part)
+}
+
+// append adds what is new of a choice.
+func (c *completionChoice) append(more completionChoice) {
+	c.Index, c.FinishReason = more.Index, more.FinishReason
+	c.Text += more.Text
+	c.TokenIDs, c.PromptTokenIDs = append(c.TokenIDs, more.TokenIDs...), append(c.PromptTokenIDs, more.PromptTokenIDs...)
+	if c.Logprobs == nil {
+		c.Logprobs = more.Logprobs
+	} else if l := more.Logprobs; l != nil {
+		c.Logprobs.Tokens = append(c.Logprobs.Tokens, l.Tokens...)
+		c.Logprobs.Logprobs = append(c.Logprobs.Logprobs, l.Logprobs...)
+		c.Logprobs.Top = append(c.Logprobs.Top, l.Top...)
+		c.Logprobs.TextOffset = append(c.Logprobs.TextOffset, l.TextOffset...)
 	}
-	answer.Usage = &job.count
-	serve.Answer(w, http.StatusOK, answer)
 }
 
 func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
@@ -159,7 +171,7 @@ func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
 func (j *completionJob) choice(p piece) completionChoice {
 	c := completionChoice{Index: p.choice, Text: p.Text}
 	if j.request.ReturnTokenIDs {
-		c.TokenIDs = p.Tokens
+		c.TokenIDs, c.PromptTokenIDs, j.prompts[p.choice] = p.Tokens, j.prompts[p.choice], nil // once
 	}
 	if j.request.Logprobs == nil || len(p.Tokens) == 0 {
 		return c
@@ -179,50 +191,4 @@ func (j *completionJob) choice(p piece) completionChoice {
 		j.offsets[p.choice] += strings.Count(t.Token, "") - 1 // characters, as Python counts
 	}
 	return c
-}
-
-func (j *completionJob) stream(w http.ResponseWriter) {
-	e := &events{w: w}
-	send := func(c completionChoice) {
-		part := j.template
-		part.Choices = []completionChoice{c}
-		e.send("", part)
-	}
-	told := make([]bool, len(j.streams))
-	seen := false
-	for p := range j.pieces() {
-		if !seen {
-			seen = true
-			j.first()
-		}
-		c := j.choice(p)
-		if j.request.ReturnTokenIDs && !told[p.choice] {
-			told[p.choice], c.PromptTokenIDs = true, j.prompts[p.choice]
-		}
-		if p.Last {
-			out, err := j.wait(p.choice)
-			if err != nil {
-				break
-			}
-			reason := finishReason(out.Finish, false)
-			c.FinishReason = &reason
-			j.count.add(len(out.Tokens), out.CachedTokens)
-		}
-		if c.Text != "" || c.Logprobs != nil || c.TokenIDs != nil || p.Last {
-			send(c)
-		}
-		if e.err != nil {
-			return
-		}
-	}
-	if err := j.failed(); err != nil {
-		e.fail(err)
-		return
-	}
-	if j.request.StreamOptions.IncludeUsage {
-		part := j.template
-		part.Usage = &j.count
-		e.send("", part)
-	}
-	e.text("", "[DONE]")
 }

@@ -72,24 +72,14 @@ type object = map[string]any
 
 // Responses answers POST /v1/responses.
 func (a *API) Responses(w http.ResponseWriter, r *http.Request) {
-	job, err := a.openResponse(r)
+	j, err := a.openResponse(r)
 	if err != nil {
-		serve.FailAs(w, err)
+		serve.Fail(w, err)
 		return
 	}
-	defer job.close()
-	job.template.ID = a.id("resp")
-	if job.request.Stream {
-		job.streamResponse(w)
-		return
-	}
-	texts, outputs, err := job.texts()
-	if err != nil {
-		serve.FailAs(w, err)
-		return
-	}
-	items := job.items(job.message(texts[0], outputs[0]))
-	serve.Answer(w, http.StatusOK, job.response(items, &outputs[0]))
+	defer j.cancel()
+	j.template.ID = a.id("resp")
+	j.respond(&events{w: w})
 }
 
 // openResponse starts the chat that a response is.
@@ -154,13 +144,15 @@ func (j *chatJob) response(items []object, out *torch.Output) object {
 	return answer
 }
 
-// streamResponse tells of a response as the events of its items.
-func (j *chatJob) streamResponse(w http.ResponseWriter) {
-	e, number := &events{w: w}, 0
+// respond tells of a response as the events of its items, or as a whole.
+func (j *chatJob) respond(e *events) {
+	number := 0
 	send := func(kind string, fields object) {
-		fields["type"], fields["sequence_number"] = kind, number
-		number++
-		e.send(kind, fields)
+		if j.request.Stream {
+			fields["type"], fields["sequence_number"] = kind, number
+			number++
+			e.send(kind, fields)
+		}
 	}
 	send("response.created", object{"response": j.response([]object{}, nil)})
 	send("response.in_progress", object{"response": j.response([]object{}, nil)})
@@ -183,15 +175,20 @@ func (j *chatJob) streamResponse(w http.ResponseWriter) {
 		text.WriteString(said)
 		send("response.output_text.delta", at(object{"delta": said, "logprobs": []any{}}))
 	}
-	for p := range j.pieces() {
+	var out torch.Output
+	err := j.play(func(p piece, whole *torch.Output) error {
 		say(reader.add(p.Text))
-		if e.err != nil {
-			return
+		if whole != nil {
+			out = *whole
 		}
-	}
-	out, err := j.wait(0)
-	if err != nil {
+		return e.err
+	})
+	switch {
+	case err != nil && j.request.Stream:
 		send("error", object{"message": err.Error(), "code": nil, "param": nil})
+		return
+	case err != nil:
+		e.fail(err)
 		return
 	}
 	rest, calls := reader.finish()
@@ -209,6 +206,10 @@ func (j *chatJob) streamResponse(w http.ResponseWriter) {
 				"name": it["name"], "arguments": it["arguments"]})
 		}
 		send("response.output_item.done", object{"output_index": i, "item": it})
+	}
+	if !j.request.Stream {
+		serve.Answer(e.w, http.StatusOK, j.response(items, &out))
+		return
 	}
 	kind := "response.completed"
 	if out.Finish == torch.FinishLength {

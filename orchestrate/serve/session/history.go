@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"gyre/orchestrate/model/chat"
 )
@@ -146,16 +145,6 @@ func (t *Turn) ids() (ids []int32) {
 	return ids
 }
 
-// Leaves counts the branches.
-func (h *History) Leaves() (n int) {
-	for _, t := range h.turns {
-		if len(t.children) == 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // Paths are the branches, each from the opening to a reply from which nobody went on, in the order of these replies.
 func (h *History) Paths() (list [][]*Turn) {
 	for _, t := range h.turns {
@@ -189,17 +178,4 @@ func (h *History) Branches() []Branch {
 		list = append(list, b)
 	}
 	return list
-}
-
-// String shows the branches by the numbers of their turns, for errors and tests.
-func (h *History) String() string {
-	var branches []string
-	for _, path := range h.Paths() {
-		var numbers []string
-		for _, t := range path {
-			numbers = append(numbers, fmt.Sprint(t.Number))
-		}
-		branches = append(branches, strings.Join(numbers, "-"))
-	}
-	return strings.Join(branches, " ")
 }

@@ -483,3 +483,16 @@ func TestBranchesInJSON(t *testing.T) {
 		t.Errorf("branches %s", h)
 	}
 }
+
+// String shows the branches by the numbers of their turns.
+func (h *History) String() string {
+	var branches []string
+	for _, path := range h.Paths() {
+		var numbers []string
+		for _, t := range path {
+			numbers = append(numbers, fmt.Sprint(t.Number))
+		}
+		branches = append(branches, strings.Join(numbers, "-"))
+	}
+	return strings.Join(branches, " ")
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,93 +79,63 @@ const root = "/api/v1/"
 
 // Mount adds the handlers to a server.
 func (s *Server) Mount(to *serve.Server) {
-	handle := func(method, path string, f http.HandlerFunc) { to.Handle(method+" "+root+path, f) }
-	empty := func(w http.ResponseWriter, _ *http.Request) { serve.Answer(w, http.StatusOK, struct{}{}) }
-	handle("GET", "healthz", func(w http.ResponseWriter, _ *http.Request) {
-		serve.Answer(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
-	handle("POST", "client/config", empty)
-	handle("POST", "client/dynamic_config", func(w http.ResponseWriter, _ *http.Request) {
-		serve.Answer(w, http.StatusOK, map[string]any{"sample_cancel_enabled": true})
-	})
-	handle("POST", "telemetry", func(w http.ResponseWriter, _ *http.Request) { // is not kept
-		serve.Answer(w, http.StatusOK, map[string]string{"status": "accepted"})
-	})
-	handle("GET", "get_server_capabilities", s.capabilities)
-
-	handle("POST", "create_session", endpoint(s.createSession))
-	handle("POST", "session_heartbeat", endpoint(s.heartbeat))
-	handle("POST", "sessions/{session}/finish", s.finishSession)
-	handle("GET", "sessions", s.listSessions)
-	handle("GET", "sessions/{session}", s.getSession)
-	handle("POST", "retrieve_future", s.retrieve)
-	handle("POST", "cancel_future", endpoint(s.giveUp))
-
-	handle("POST", "create_model", endpoint(s.createModel))
-	handle("POST", "get_info", endpoint(s.info))
-	handle("POST", "unload_model", endpoint(s.unload))
-	handle("POST", "forward_backward", s.forwardBackward)
-	handle("POST", "forward", s.forwardBackward)
-	handle("POST", "optim_step", endpoint(s.optimStep))
-
-	handle("POST", "save_weights", endpoint(s.saveWeights))
-	handle("POST", "save_weights_for_sampler", endpoint(s.saveForSampler))
-	handle("POST", "save_weights_external", endpoint(s.saveExternal))
-	handle("POST", "load_weights", endpoint(s.loadWeights))
-	handle("POST", "weights_info", endpoint(s.weightsInfo))
-	handle("GET", "checkpoints", s.listCheckpoints)
-	handle("GET", "training_runs", s.listRuns)
-	handle("GET", "training_runs/{run}", s.getRun)
-	handle("GET", "training_runs/{run}/checkpoints", s.listCheckpoints)
+	answer := func(out any) http.Handler {
+		return serve.Endpoint(func(*http.Request, struct{}) (any, error) { return out, nil })
+	}
 	checkpoint := "training_runs/{run}/checkpoints/{kind}/{name}"
-	handle("DELETE", checkpoint, s.deleteCheckpoint)
-	handle("PUT", checkpoint+"/ttl", s.setTTL)
-	handle("GET", checkpoint+"/external_weights_urls", s.urls)
-	handle("GET", checkpoint+"/archive", s.archive)
-	handle("GET", checkpoint+"/files/{file}", s.file)
+	for path, handler := range map[string]http.Handler{
+		"GET healthz":                 answer(map[string]string{"status": "ok"}),
+		"POST client/config":          answer(struct{}{}),
+		"POST client/dynamic_config":  answer(map[string]bool{"sample_cancel_enabled": true}),
+		"POST telemetry":              answer(map[string]string{"status": "accepted"}), // is not kept
+		"GET get_server_capabilities": serve.Endpoint(s.capabilities),
 
-	handle("POST", "create_sampling_session", endpoint(s.createSampler))
-	handle("POST", "join_sampling_session", endpoint(s.joinSampler))
-	handle("GET", "samplers/{sampler}", s.getSampler)
-	handle("POST", "asample", endpoint(s.sample))
-	for _, path := range absent {
-		to.Handle(path, http.HandlerFunc(refuse))
+		"POST create_session":            serve.Endpoint(s.createSession),
+		"POST session_heartbeat":         serve.Endpoint(s.heartbeat),
+		"POST sessions/{session}/finish": serve.Endpoint(s.finishSession),
+		"POST retrieve_future":           http.HandlerFunc(s.retrieve),
+		"POST cancel_future":             serve.Endpoint(s.giveUp),
+
+		"POST create_model":     serve.Endpoint(s.createModel),
+		"POST get_info":         serve.Endpoint(s.info),
+		"POST unload_model":     serve.Endpoint(s.unload),
+		"POST forward_backward": serve.Endpoint(s.forwardBackward),
+		"POST forward":          serve.Endpoint(s.forwardBackward),
+		"POST optim_step":       serve.Endpoint(s.optimStep),
+
+		"POST save_weights":                            serve.Endpoint(s.saveWeights),
+		"POST save_weights_for_sampler":                serve.Endpoint(s.saveForSampler),
+		"POST save_weights_external":                   serve.Endpoint(s.saveExternal),
+		"POST load_weights":                            serve.Endpoint(s.loadWeights),
+		"POST weights_info":                            serve.Endpoint(s.weightsInfo),
+		"GET checkpoints":                              serve.Endpoint(s.listCheckpoints),
+		"GET training_runs/{run}":                      serve.Endpoint(s.getRun),
+		"GET training_runs/{run}/checkpoints":          serve.Endpoint(s.listCheckpoints),
+		"DELETE " + checkpoint:                         serve.Endpoint(s.deleteCheckpoint),
+		"PUT " + checkpoint + "/ttl":                   serve.Endpoint(s.setTTL),
+		"GET " + checkpoint + "/external_weights_urls": serve.Endpoint(s.urls),
+		"GET " + checkpoint + "/archive":               http.HandlerFunc(s.archive),
+		"GET " + checkpoint + "/files/{file}":          http.HandlerFunc(s.file),
+
+		"POST create_sampling_session": serve.Endpoint(s.createSampler),
+		"POST join_sampling_session":   serve.Endpoint(s.joinSampler),
+		"GET samplers/{sampler}":       serve.Endpoint(s.getSampler),
+		"POST asample":                 serve.Endpoint(s.sample),
+		"":                             serve.Endpoint(absent),
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		to.Handle(strings.TrimSpace(method+" "+root+path), handler)
 	}
 }
 
-// absent are services of a cloud.
-var absent = []string{"POST /api/v1/auth/token", "/api/v1/billing/", "POST /api/v1/billing_usage", "/api/v1/audit_log",
-	"/api/v1/projects/", "/api/v1/admin/", "POST /api/v1/copy_weights", "POST /api/v1/create_custom_loss",
-	"POST /api/v1/sessions/search", "PUT /api/v1/sessions/{session}/project",
-	"GET /api/v1/sessions/{session}/trace_export", "POST /api/v1/retrieve_futures",
-	"POST /api/v1/training_runs/{run}/checkpoints/{kind}/{name}/publish",
-	"DELETE /api/v1/training_runs/{run}/checkpoints/{kind}/{name}/publish"}
-
-func refuse(w http.ResponseWriter, r *http.Request) {
-	serve.Fail(w, http.StatusNotFound, r.URL.Path+" is a service of the hosted Tinker: this server has no accounts, "+
-		"bills, projects, publications, traces or losses that run on it")
-}
-
-// endpoint makes a handler of a function from a request's JSON to that of the answer.
-func endpoint[In any](f func(ctx context.Context, in In) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var in In
-		err := serve.Decode(r, &in)
-		var out any
-		if err == nil {
-			out, err = f(r.Context(), in)
-		}
-		if err != nil {
-			serve.FailAs(w, err)
-			return
-		}
-		serve.Answer(w, http.StatusOK, out)
-	}
+// absent answers for services of a cloud, and for what there is nowhere.
+func absent(r *http.Request, _ struct{}) (any, error) {
+	return nil, serve.Refuse(http.StatusNotFound, "%s %.200q is not here: this server has no accounts, bills, audits, "+
+		"projects, publications, traces or losses that run on it", r.Method, r.URL.Path)
 }
 
 func missing(what, id string) *serve.Error {
-	return &serve.Error{Status: http.StatusNotFound, Type: "invalid_request_error",
-		Message: fmt.Sprintf("there is no %s %.100q", what, id)}
+	return serve.Refuse(http.StatusNotFound, "there is no %s %.100q", what, id)
 }
 
 // trainable says why the host's model cannot be trained, if so.
@@ -177,12 +148,12 @@ func (s *Server) trainable() error {
 	return nil
 }
 
-func (s *Server) capabilities(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) capabilities(*http.Request, struct{}) (any, error) {
 	model := s.host.Model()
 	var all []any
 	for _, name := range s.host.Names() {
 		all = append(all, map[string]any{"model_name": name, "max_context_length": model.MaxLength,
 			"trainable": name == model.Name && s.trainable() == nil, "sampleable": true})
 	}
-	serve.Answer(w, http.StatusOK, map[string]any{"supported_models": all})
+	return map[string]any{"supported_models": all}, nil
 }

@@ -2,22 +2,24 @@ package tinker
 
 import (
 	"archive/tar"
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"filippo.io/age"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/serve"
 )
 
 // saveExternal writes the files that PEFT opens, or of a full model transformers, each encrypted if the client asks.
-func (s *Server) saveExternal(_ context.Context, in struct {
+func (s *Server) saveExternal(_ *http.Request, in struct {
 	saving
 	Recipients []string `json:"age_encryption_recipients"`
 }) (any, error) {
@@ -26,28 +28,16 @@ func (s *Server) saveExternal(_ context.Context, in struct {
 
 // encrypt replaces the files of a folder by encrypted ones.
 func encrypt(dir string, recipients []string) error {
-	var to []age.Recipient
-	for _, text := range recipients {
-		recipient, err := age.ParseX25519Recipient(text)
-		if err != nil {
-			return serve.Bad("age_encryption_recipients", "%.100q is no native age key (age1…): %v", text, err)
-		}
-		to = append(to, recipient)
+	to, err := age.ParseRecipients(strings.NewReader(strings.Join(recipients, "\n")))
+	if err != nil {
+		return serve.Bad("age_encryption_recipients", "%.300q are no native age keys (age1…): %v", recipients, err)
 	}
 	files, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
-		if err := encryptFile(path, to); err != nil {
-			return err
-		}
-		if err := os.Remove(path); err != nil {
-			return err
-		}
+		err = cmp.Or(err, encryptFile(path, to), os.Remove(path))
 	}
-	return nil
+	return err
 }
 
 func encryptFile(path string, to []age.Recipient) error {
@@ -56,39 +46,33 @@ func encryptFile(path string, to []age.Recipient) error {
 		return err
 	}
 	defer from.Close()
-	out, err := os.Create(path + ".age")
-	if err != nil {
+	return atomicfile.Write(path+".age", func(out io.Writer) error {
+		w, err := age.Encrypt(out, to...)
+		if err == nil {
+			_, err = io.Copy(w, from)
+		}
+		if err == nil {
+			err = w.Close()
+		}
 		return err
-	}
-	defer out.Close()
-	w, err := age.Encrypt(out, to...)
-	if err == nil {
-		_, err = io.Copy(w, from)
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err == nil {
-		err = out.Close()
-	}
-	return err
+	})
 }
 
 // urls says where the files of a checkpoint are to be had. They carry no signature: whoever reaches the server without
 // a key has them, and with one sends it.
-func (s *Server) urls(w http.ResponseWriter, r *http.Request) {
+func (s *Server) urls(r *http.Request, _ struct{}) (any, error) {
 	p, err := s.asked(r)
-	var files []os.DirEntry
-	if err == nil && s.options.KeyNeeded {
-		err = &serve.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Message: "this server signs no URLs: " +
-			"with its key, GET " + root + "training_runs/" + p.run + "/checkpoints/" + p.id() + "/archive gives a tar file"}
-	}
-	if err == nil {
-		files, err = os.ReadDir(filepath.Join(s.dir(p), "actor"))
-	}
 	if err != nil {
-		serve.FailAs(w, err)
-		return
+		return nil, err
+	}
+	at := root + "training_runs/" + p.run + "/checkpoints/" + p.id()
+	if s.options.KeyNeeded {
+		return nil, serve.Refuse(http.StatusNotFound, "this server signs no URLs: with its key, GET %s/archive gives a tar "+
+			"file", at)
+	}
+	files, err := os.ReadDir(filepath.Join(s.dir(p), "actor"))
+	if err != nil {
+		return nil, err
 	}
 	scheme := "http"
 	if r.TLS != nil {
@@ -96,23 +80,23 @@ func (s *Server) urls(w http.ResponseWriter, r *http.Request) {
 	}
 	all := map[string]string{}
 	for _, f := range files {
-		all[f.Name()] = fmt.Sprintf("%s://%s%straining_runs/%s/checkpoints/%s/files/%s", scheme, r.Host, root, p.run, p.id(),
-			f.Name())
+		all[f.Name()] = scheme + "://" + r.Host + at + "/files/" + f.Name()
 	}
-	serve.Answer(w, http.StatusOK, map[string]any{"urls": all, "expires": time.Now().UTC().Add(24 * time.Hour)})
+	return map[string]any{"urls": all, "expires": time.Now().UTC().Add(24 * time.Hour)}, nil
 }
 
 // file sends one file of a checkpoint's model.
 func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	p, err := s.asked(r)
-	if name := r.PathValue("file"); err == nil && !goodNames.MatchString(name) {
+	name := r.PathValue("file")
+	if err == nil && !goodNames.MatchString(name) {
 		err = missing("file", name)
 	}
 	if err != nil {
-		serve.FailAs(w, err)
+		serve.Fail(w, err)
 		return
 	}
-	http.ServeFile(w, r, filepath.Join(s.dir(p), "actor", r.PathValue("file")))
+	http.ServeFile(w, r, filepath.Join(s.dir(p), "actor", name))
 }
 
 // archive sends the files of a checkpoint's model as a tar file.
@@ -123,7 +107,7 @@ func (s *Server) archive(w http.ResponseWriter, r *http.Request) {
 		err = checkpoint.VerifyModel(dir)
 	}
 	if err != nil {
-		serve.FailAs(w, err)
+		serve.Fail(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-tar")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,7 +108,7 @@ type saving struct {
 	Metadata  map[string]string `json:"user_metadata"`
 }
 
-func (s *Server) saveWeights(_ context.Context, in saving) (any, error) { return s.save(in, training) }
+func (s *Server) saveWeights(_ *http.Request, in saving) (any, error) { return s.save(in, training) }
 
 // save writes a checkpoint when the model's turn comes, encrypted to age's recipients if there are any.
 func (s *Server) save(in saving, kind string, recipients ...string) (any, error) {
@@ -192,7 +193,7 @@ func (s *Server) write(ctx context.Context, m *model, parent, name string, optim
 func optimizerOf(dir string) string { return filepath.Join(dir, "optimizer.safetensors") }
 
 // loadWeights gives a model the weights of a checkpoint, or makes one of them.
-func (s *Server) loadWeights(_ context.Context, in struct {
+func (s *Server) loadWeights(_ *http.Request, in struct {
 	ID        string           `json:"model_id"`
 	Seq       int64            `json:"seq_id"`
 	Session   string           `json:"session_id"`
@@ -230,25 +231,27 @@ func (s *Server) loadWeights(_ context.Context, in struct {
 	return s.submit(in.ID, in.Seq, 0, func(_ context.Context, m *model) (any, error) { return restore(m) })
 }
 
-// found looks a checkpoint up, and refuses one of another base.
-func (s *Server) found(path, wanted string) (at place, st state, err error) {
+// lookUp finds a checkpoint.
+func (s *Server) lookUp(path string) (at place, st state, err error) {
 	if at, err = parsePlace(path); err == nil {
 		st, err = s.read(at)
-	}
-	if err == nil {
-		err = s.belongs(at, st, wanted)
 	}
 	return at, st, err
 }
 
-func (s *Server) belongs(at place, st state, wanted string) error {
+// found looks a checkpoint up, and refuses one of another base.
+func (s *Server) found(path, wanted string) (place, state, error) {
 	served := s.host.Model()
-	if wanted != "" && wanted != served.Name {
-		return serve.Bad("base_model", "this server has %q, not %.200q", served.Name, wanted)
+	at, st, err := s.lookUp(path)
+	if err == nil && wanted != "" && wanted != served.Name {
+		err = serve.Bad("base_model", "this server has %q, not %.200q", served.Name, wanted)
+	}
+	if err != nil {
+		return at, st, err
 	}
 	print, err := checkpoint.Fingerprint(served.Dir)
 	if err == nil && print != st.Print {
 		err = serve.Bad("path", "%s was trained on another base (%s) than the one that is served (%s)", at, st.Base, served.Name)
 	}
-	return err
+	return at, st, err
 }

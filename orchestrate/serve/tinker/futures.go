@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -45,8 +44,8 @@ func (s *Server) begin(owner *session, id string) (f *future, fresh bool, err er
 	case owner.ctx.Err() != nil:
 		return nil, false, gone("session", owner.id)
 	case owner.futures >= maxFutures:
-		return nil, false, &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
-			Message: fmt.Sprintf("%d results of this session wait to be fetched: fetch some first", owner.futures)}
+		return nil, false, serve.Refuse(http.StatusTooManyRequests,
+			"%d results of this session wait to be fetched: fetch some first", owner.futures)
 	}
 	f = &future{id: id, owner: owner, done: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
@@ -103,8 +102,7 @@ type promised struct {
 
 // gone says that something is no more, which ends a client's retries.
 func gone(what, id string) *serve.Error {
-	return &serve.Error{Status: http.StatusGone, Type: "invalid_request_error",
-		Message: fmt.Sprintf("there is no %s %.100q: it has ended, or this server never had it", what, id)}
+	return serve.Refuse(http.StatusGone, "there is no %s %.100q: it has ended, or this server never had it", what, id)
 }
 
 // retrieve answers with a result, or that there is none yet.
@@ -113,7 +111,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 		RequestID string `json:"request_id"`
 	}
 	if err := serve.Decode(r, &in); err != nil {
-		serve.FailAs(w, err)
+		serve.Fail(w, err)
 		return
 	}
 	s.mu.Lock()
@@ -123,7 +121,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	if f == nil {
-		serve.FailAs(w, gone("request", in.RequestID))
+		serve.Fail(w, gone("request", in.RequestID))
 		return
 	}
 	timer := time.NewTimer(holdResult)
@@ -131,7 +129,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-f.done:
 	case <-f.owner.ctx.Done():
-		serve.FailAs(w, gone("request", in.RequestID))
+		serve.Fail(w, gone("request", in.RequestID))
 		return
 	case <-r.Context().Done():
 		return
@@ -152,7 +150,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 }
 
 // giveUp ends the sampling of a request whose result nobody wants.
-func (s *Server) giveUp(_ context.Context, in struct {
+func (s *Server) giveUp(_ *http.Request, in struct {
 	RequestID string `json:"request_id"`
 }) (any, error) {
 	s.mu.Lock()

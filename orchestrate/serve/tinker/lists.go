@@ -2,18 +2,15 @@ package tinker
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"gyre/internal/atomicfile"
-	"gyre/orchestrate/serve"
 )
 
 // listed is a checkpoint in a list.
@@ -67,90 +64,51 @@ func sizeOf(dir string) (bytes int64) {
 	return bytes
 }
 
-// page takes the part of a list that a request asks for.
-func page[T any](r *http.Request, all []T, usual int) (part []T, cursor map[string]int) {
-	number := func(name string, usual int) int {
-		if n, err := strconv.Atoi(r.URL.Query().Get(name)); err == nil && n >= 0 {
-			return n
-		}
-		return usual
-	}
-	offset, limit := min(number("offset", 0), len(all)), number("limit", usual)
-	return all[offset:min(offset+limit, len(all))], map[string]int{"offset": offset, "limit": limit, "total_count": len(all)}
-}
-
-func (s *Server) listCheckpoints(w http.ResponseWriter, r *http.Request) {
+// listCheckpoints lists those of a run, or of all.
+func (s *Server) listCheckpoints(r *http.Request, _ struct{}) (any, error) {
 	run := r.PathValue("run")
 	if run != "" && !runNames.MatchString(run) {
-		serve.FailAs(w, missing("training run", run))
-		return
+		return nil, missing("training run", run)
 	}
-	part, cursor := page(r, s.list(run), 1000)
-	serve.Answer(w, http.StatusOK, map[string]any{"checkpoints": part, "cursor": cursor})
+	all := s.list(run)
+	return map[string]any{"checkpoints": all,
+		"cursor": map[string]int{"offset": 0, "limit": len(all), "total_count": len(all)}}, nil
 }
 
-// runs describes the models that learn, and those that checkpoints were left of.
-func (s *Server) runs() []map[string]any {
-	type run struct {
-		rank int32
-		used time.Time
-		meta map[string]any
-		last map[string]*listed // by kind, the newest
+// getRun describes a model that learns, or that checkpoints were left of.
+func (s *Server) getRun(r *http.Request, _ struct{}) (any, error) {
+	id := r.PathValue("run")
+	out := map[string]any{"training_run_id": id, "base_model": s.host.Model().Name, "model_owner": "local",
+		"corrupted": false, "last_checkpoint": nil, "last_sampler_checkpoint": nil}
+	describe := func(rank int32, used time.Time, metadata map[string]any) {
+		out["is_lora"], out["lora_rank"], out["last_request_time"], out["user_metadata"] = rank > 0, rank, used, metadata
 	}
-	found := map[string]*run{}
-	s.mu.Lock()
-	for _, m := range s.models {
+	if runNames.MatchString(id) {
+		for _, c := range slices.Backward(s.list(id)) { // the newest comes last
+			describe(c.state.LoRA.Rank, c.Time, c.state.Model)
+			switch c.place.kind {
+			case training:
+				out["last_checkpoint"] = c
+			case sampling:
+				out["last_sampler_checkpoint"] = c
+			}
+		}
+	}
+	if m, err := s.model(id); err == nil {
 		m.mu.Lock()
-		found[m.id] = &run{rank: m.lora.Rank, used: m.used, meta: m.metadata, last: map[string]*listed{}}
-		m.mu.Unlock()
+		defer m.mu.Unlock()
+		describe(m.lora.Rank, m.used, m.metadata)
 	}
-	s.mu.Unlock()
-	for _, c := range s.list("") {
-		f := found[c.place.run]
-		if f == nil {
-			f = &run{rank: c.state.LoRA.Rank, used: c.Time, meta: c.state.Model, last: map[string]*listed{}}
-			found[c.place.run] = f
-		}
-		if f.last[c.place.kind] == nil {
-			f.last[c.place.kind] = &c
-		}
+	if out["is_lora"] == nil {
+		return nil, missing("training run", id)
 	}
-	out := []map[string]any{}
-	for id, f := range found {
-		out = append(out, map[string]any{"training_run_id": id, "base_model": s.host.Model().Name, "model_owner": "local",
-			"is_lora": f.rank > 0, "lora_rank": f.rank, "corrupted": false, "last_request_time": f.used,
-			"last_checkpoint": f.last[training], "last_sampler_checkpoint": f.last[sampling], "user_metadata": f.meta})
-	}
-	slices.SortFunc(out, func(a, b map[string]any) int {
-		return cmp.Or(b["last_request_time"].(time.Time).Compare(a["last_request_time"].(time.Time)),
-			cmp.Compare(a["training_run_id"].(string), b["training_run_id"].(string)))
-	})
-	return out
+	return out, nil
 }
 
-func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) {
-	part, cursor := page(r, s.runs(), 20)
-	serve.Answer(w, http.StatusOK, map[string]any{"training_runs": part, "cursor": cursor})
-}
-
-func (s *Server) getRun(w http.ResponseWriter, r *http.Request) {
-	for _, run := range s.runs() {
-		if run["training_run_id"] == r.PathValue("run") {
-			serve.Answer(w, http.StatusOK, run)
-			return
-		}
-	}
-	serve.FailAs(w, missing("training run", r.PathValue("run")))
-}
-
-func (s *Server) weightsInfo(_ context.Context, in struct {
+func (s *Server) weightsInfo(_ *http.Request, in struct {
 	Path string `json:"tinker_path"`
 }) (any, error) {
-	at, err := parsePlace(in.Path)
-	if err != nil {
-		return nil, err
-	}
-	st, err := s.read(at)
+	_, st, err := s.lookUp(in.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -170,44 +128,34 @@ func (s *Server) asked(r *http.Request) (place, error) {
 	return p, err
 }
 
-func (s *Server) deleteCheckpoint(w http.ResponseWriter, r *http.Request) {
+func (s *Server) deleteCheckpoint(r *http.Request, _ struct{}) (any, error) {
 	p, err := s.asked(r)
 	if err == nil {
 		err = atomicfile.RemoveDir(s.dir(p))
 	}
-	if err != nil {
-		serve.FailAs(w, err)
-		return
+	if err == nil {
+		s.cache.forget(filepath.Join(s.dir(p), "actor"))
 	}
-	s.cache.forget(filepath.Join(s.dir(p), "actor"))
-	serve.Answer(w, http.StatusOK, struct{}{})
+	return struct{}{}, err
 }
 
 // setTTL gives a checkpoint another end, or with null none.
-func (s *Server) setTTL(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		TTL *int64 `json:"ttl_seconds"`
-	}
+func (s *Server) setTTL(r *http.Request, in struct {
+	TTL *int64 `json:"ttl_seconds"`
+}) (any, error) {
 	p, err := s.asked(r)
-	if err == nil {
-		err = serve.Decode(r, &in)
-	}
-	var at *time.Time
-	if err == nil {
-		at, err = until(in.TTL)
-	}
-	if err == nil {
-		text := []byte{}
-		if at != nil {
-			text, _ = at.MarshalText() // a year of four digits has a text
-		}
-		err = os.WriteFile(filepath.Join(s.dir(p), ttlName), text, 0o644)
-	}
 	if err != nil {
-		serve.FailAs(w, err)
-		return
+		return nil, err
 	}
-	serve.Answer(w, http.StatusOK, struct{}{})
+	at, err := until(in.TTL)
+	if err != nil {
+		return nil, err
+	}
+	text := []byte{}
+	if at != nil {
+		text, _ = at.MarshalText() // a year of four digits has a text
+	}
+	return struct{}{}, os.WriteFile(filepath.Join(s.dir(p), ttlName), text, 0o644)
 }
 
 // expire removes checkpoints whose time has come.

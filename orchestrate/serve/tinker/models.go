@@ -101,7 +101,7 @@ func (c *loraConfig) adapter(shape torch.ModelConfig) (lora torch.LoRA, seed uin
 	return lora, seed, nil
 }
 
-func (s *Server) createModel(_ context.Context, in struct {
+func (s *Server) createModel(_ *http.Request, in struct {
 	Session   string           `json:"session_id"`
 	Seq       int64            `json:"model_seq_id"`
 	Base      string           `json:"base_model"`
@@ -216,8 +216,7 @@ func (s *Server) submit(id string, seq, bytes int64, run func(ctx context.Contex
 		return nil, err
 	}
 	if s.queued.Load()+bytes > maxQueued {
-		return nil, &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
-			Message: "too many requests wait for their turn: try again later"}
+		return nil, serve.Refuse(http.StatusTooManyRequests, "too many requests wait for their turn: try again later")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -295,7 +294,7 @@ func (s *Server) weights(lora torch.LoRA, dir string, seed uint64) (*torch.Model
 	return loaded, err
 }
 
-func (s *Server) info(_ context.Context, in struct {
+func (s *Server) info(_ *http.Request, in struct {
 	ID string `json:"model_id"`
 }) (any, error) {
 	m, err := s.model(in.ID)
@@ -314,7 +313,7 @@ func (s *Server) info(_ context.Context, in struct {
 }
 
 // unload frees a model.
-func (s *Server) unload(ctx context.Context, in struct {
+func (s *Server) unload(r *http.Request, in struct {
 	ID string `json:"model_id"`
 }) (any, error) {
 	m, err := s.model(in.ID)
@@ -331,7 +330,7 @@ func (s *Server) unload(ctx context.Context, in struct {
 	m.cancel()
 	select {
 	case <-m.ended:
-	case <-ctx.Done():
+	case <-r.Context().Done():
 	}
 	f.finish(map[string]string{"type": "unload_model", "model_id": m.id}, nil)
 	return promised{RequestID: f.id, ModelID: m.id}, nil

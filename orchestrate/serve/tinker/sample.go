@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
+	"net/http"
 	"time"
+
+	"github.com/sourcegraph/conc/pool"
 
 	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/serve"
@@ -126,7 +128,7 @@ func (in *sampleRequest) stops() error {
 	return nil
 }
 
-func (s *Server) sample(_ context.Context, in sampleRequest) (any, error) {
+func (s *Server) sample(_ *http.Request, in sampleRequest) (any, error) {
 	p, err := s.sampler(in.Session)
 	if err == nil {
 		err = in.check(s.host.Model().Shape.VocabSize)
@@ -157,26 +159,22 @@ func (s *Server) draw(ctx context.Context, p *sampler, in sampleRequest) (any, e
 		if err != nil {
 			return nil, err
 		}
-		defer s.cache.back(p, from)
+		defer s.cache.back(from)
 		in.request.Policy = from.policy
 	} else if in.request.Policy, err = s.host.Policy(p.name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	outputs, problems := make([]torch.Output, *in.Samples), make([]error, *in.Samples)
-	var all sync.WaitGroup
+	outputs := make([]torch.Output, *in.Samples)
+	all := pool.New().WithContext(ctx).WithCancelOnError() // one that fails: the others are not wanted any more
 	for i := range outputs {
-		all.Go(func() {
+		all.Go(func(ctx context.Context) (err error) {
 			r := in.request
 			r.Sampling.Seed = generation.RowSeed(r.Sampling.Seed, i)
-			if outputs[i], problems[i] = s.reply(ctx, from.host, r); problems[i] != nil {
-				cancel() // the others are not wanted any more
-			}
+			outputs[i], err = s.reply(ctx, from.host, r)
+			return err
 		})
 	}
-	all.Wait()
-	if err := errors.Join(problems...); err != nil {
+	if err := all.Wait(); err != nil {
 		return nil, err
 	}
 	return s.answer(ctx, from.host, in, outputs)

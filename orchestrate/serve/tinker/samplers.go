@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +29,7 @@ type sampler struct {
 	clones   atomic.Int64        // clients that share it
 }
 
-func (s *Server) createSampler(_ context.Context, in struct {
+func (s *Server) createSampler(_ *http.Request, in struct {
 	Session string `json:"session_id"`
 	Seq     int64  `json:"sampling_session_seq_id"`
 	Base    string `json:"base_model"`
@@ -86,7 +85,7 @@ func (s *Server) addSampler(ss *session, seq int64, p *sampler) error {
 }
 
 // saveForSampler saves weights under a name, or makes a sampler of them as they are when the request's turn comes.
-func (s *Server) saveForSampler(_ context.Context, in struct {
+func (s *Server) saveForSampler(_ *http.Request, in struct {
 	saving
 	Sampler *int64 `json:"sampling_session_seq_id"`
 	Kind    string `json:"kind"`
@@ -130,20 +129,19 @@ func (s *Server) sampler(id string) (*sampler, error) {
 	return p, nil
 }
 
-func (s *Server) getSampler(w http.ResponseWriter, r *http.Request) {
+func (s *Server) getSampler(r *http.Request, _ struct{}) (any, error) {
 	p, err := s.sampler(r.PathValue("sampler"))
 	if err != nil {
-		serve.FailAs(w, err)
-		return
+		return nil, err
 	}
 	out := map[string]any{"sampler_id": p.id, "base_model": cmp.Or(p.name, s.host.Model().Name)}
 	if p.path != "" {
 		out["model_path"] = p.path
 	}
-	serve.Answer(w, http.StatusOK, out)
+	return out, nil
 }
 
-func (s *Server) joinSampler(_ context.Context, in struct {
+func (s *Server) joinSampler(_ *http.Request, in struct {
 	ID string `json:"sampling_session_id"`
 }) (any, error) {
 	p, err := s.sampler(in.ID)
@@ -165,89 +163,82 @@ const idleBytes = 1 << 30
 
 // loaded are weights in memory: an adapter beside the host's base, or a host of their own.
 type loaded struct {
-	ready  chan struct{} // closed once what follows is there
+	once   sync.Once // fills in what follows
 	host   *host.Host
 	policy *torch.Model // nil: the host's
+	bytes  int64
 	err    error
 
 	// Below: cache.mu.
 	users int
 	used  time.Time
-	bytes int64
 }
 
 // take loads the weights of a sampler unless they are there. The caller hands them back.
 func (c *cache) take(p *sampler) (*loaded, error) {
 	c.mu.Lock()
 	l := c.loaded[p.dir]
-	mine := l == nil
-	if mine {
-		l = &loaded{ready: make(chan struct{}), host: c.host}
+	if l == nil {
+		l = &loaded{host: c.host}
 		c.loaded[p.dir] = l
 	}
 	l.users++
 	c.mu.Unlock()
-	if mine {
-		l.bytes, l.err = c.load(l, p)
-		close(l.ready)
-	}
-	<-l.ready // takes no longer than reading a file
+	l.once.Do(func() { l.err = c.load(l, p) })
 	if l.err != nil {
-		c.back(p, l)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.loaded[p.dir] == l { // the next one tries again
+			delete(c.loaded, p.dir)
+		}
 	}
 	return l, l.err
 }
 
-func (c *cache) load(l *loaded, p *sampler) (bytes int64, err error) {
+func (c *cache) load(l *loaded, p *sampler) (err error) {
 	served := c.host.Model()
 	shape := served.Shape
 	shape.LoRA = p.lora
-	bytes = 4 * experiment.Trained(shape)
+	l.bytes = 4 * experiment.Trained(shape)
 	if p.lora.Rank > 0 {
 		l.policy, err = checkpoint.NewAdapter(served.Base, p.lora, torch.HeadLM, checkpoint.Ranks{}, p.dir, 0)
-		return bytes, err
+		return err
 	}
-	on := served.Shape.Placement
-	l.host, err = host.Open(context.Background(), host.Options{Dir: p.dir, Placement: on,
+	l.host, err = host.Open(context.Background(), host.Options{Dir: p.dir, Placement: served.Shape.Placement,
 		MaxLength: int64(served.MaxLength)})
-	return bytes, err
+	return err
 }
 
 // back hands weights back, and frees those that were used longest ago where too many are idle.
-func (c *cache) back(p *sampler, l *loaded) {
+func (c *cache) back(l *loaded) {
 	c.mu.Lock()
-	l.users--
-	l.used = time.Now()
-	if l.err != nil && c.loaded[p.dir] == l {
-		delete(c.loaded, p.dir)
-	}
-	idle, total := []string{}, int64(0)
-	for dir, l := range c.loaded {
-		if l.users == 0 {
-			idle, total = append(idle, dir), total+l.bytes
+	defer c.mu.Unlock()
+	l.users, l.used = l.users-1, time.Now()
+	for {
+		oldest, total := "", int64(0)
+		for dir, other := range c.loaded {
+			if other.users > 0 {
+				continue
+			}
+			total += other.bytes
+			if oldest == "" || other.used.Before(c.loaded[oldest].used) {
+				oldest = dir
+			}
 		}
-	}
-	slices.SortFunc(idle, func(a, b string) int { return c.loaded[a].used.Compare(c.loaded[b].used) })
-	var out []*loaded
-	for _, dir := range idle {
 		if total <= idleBytes {
-			break
+			return
 		}
-		total -= c.loaded[dir].bytes
-		out = append(out, c.loaded[dir])
-		delete(c.loaded, dir)
-	}
-	c.mu.Unlock()
-	for _, l := range out {
-		c.free(l)
+		c.loaded[oldest].free(c.host)
+		delete(c.loaded, oldest)
 	}
 }
 
-func (c *cache) free(l *loaded) {
+// free closes what nobody uses.
+func (l *loaded) free(shared *host.Host) {
 	if l.policy != nil {
 		l.policy.Close()
 	}
-	if l.host != c.host && l.host != nil {
+	if l.host != shared && l.host != nil {
 		l.host.Close()
 	}
 }
@@ -255,13 +246,10 @@ func (c *cache) free(l *loaded) {
 // forget frees weights that nobody will ask for again.
 func (c *cache) forget(dir string) {
 	c.mu.Lock()
-	l := c.loaded[dir]
-	if l != nil {
+	defer c.mu.Unlock()
+	if l := c.loaded[dir]; l != nil {
 		delete(c.loaded, dir)
-	}
-	c.mu.Unlock()
-	if l != nil {
-		c.free(l)
+		l.free(c.host)
 	}
 }
 

@@ -3,7 +3,7 @@ package tinker
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,9 +20,6 @@ type session struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // goroutines of its models and futures
 
-	metadata map[string]string
-	name     string
-
 	// Below: Server.mu.
 	seen     time.Time // when the client was heard of last
 	futures  int
@@ -32,17 +29,14 @@ type session struct {
 
 const maxSessions = 256
 
-func (s *Server) createSession(_ context.Context, in struct {
-	Metadata map[string]string `json:"user_metadata"`
-	Name     string            `json:"display_name"`
-}) (any, error) {
-	ss := &session{id: rand.Text(), metadata: in.Metadata, name: in.Name, seen: time.Now()}
+func (s *Server) createSession(*http.Request, json.RawMessage) (any, error) {
+	ss := &session{id: rand.Text(), seen: time.Now()}
 	ss.ctx, ss.cancel = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sessions) >= maxSessions {
-		return nil, &serve.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error",
-			Message: fmt.Sprintf("%d sessions are open: close some, or wait until they fall silent", maxSessions)}
+		return nil, serve.Refuse(http.StatusTooManyRequests,
+			"%d sessions are open: close some, or wait until they fall silent", maxSessions)
 	}
 	s.sessions[ss.id] = ss
 	return map[string]any{"type": "create_session", "session_id": ss.id}, nil
@@ -60,52 +54,19 @@ func (s *Server) session(id string) (*session, error) {
 	return ss, nil
 }
 
-func (s *Server) heartbeat(_ context.Context, in struct {
+func (s *Server) heartbeat(_ *http.Request, in struct {
 	ID string `json:"session_id"`
 }) (any, error) {
-	if _, err := s.session(in.ID); err != nil {
-		return nil, err
-	}
-	return map[string]string{"type": "session_heartbeat"}, nil
+	_, err := s.session(in.ID)
+	return map[string]string{"type": "session_heartbeat"}, err
 }
 
 // finishSession frees what a client holds. A second time is no error.
-func (s *Server) finishSession(w http.ResponseWriter, r *http.Request) {
+func (s *Server) finishSession(r *http.Request, _ struct{}) (any, error) {
 	if ss, err := s.session(r.PathValue("session")); err == nil {
 		s.end(ss)
 	}
-	serve.Answer(w, http.StatusOK, struct{}{})
-}
-
-func (s *Server) getSession(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	ss := s.sessions[r.PathValue("session")]
-	models, samplers := []string{}, []string{}
-	if ss != nil {
-		for _, m := range ss.models {
-			models = append(models, m.id)
-		}
-		for _, p := range ss.samplers {
-			samplers = append(samplers, p.id)
-		}
-	}
-	s.mu.Unlock()
-	if ss == nil {
-		serve.FailAs(w, missing("session", r.PathValue("session")))
-		return
-	}
-	serve.Answer(w, http.StatusOK, map[string]any{"training_run_ids": models, "sampler_ids": samplers,
-		"user_metadata": ss.metadata, "display_name": ss.name})
-}
-
-func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	ids := []string{}
-	for id := range s.sessions {
-		ids = append(ids, id)
-	}
-	s.mu.Unlock()
-	serve.Answer(w, http.StatusOK, map[string]any{"sessions": ids})
+	return struct{}{}, nil
 }
 
 // end frees what a session holds, and returns when nothing of it runs.

@@ -11,24 +11,18 @@ import (
 )
 
 // forwardBackward takes a request in protobuf.
-func (s *Server) forwardBackward(w http.ResponseWriter, r *http.Request) {
+func (s *Server) forwardBackward(r *http.Request, _ struct{}) (any, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		serve.FailAs(w, err)
-		return
+		return nil, err
 	}
 	in, problem := readForwardBackward(body)
-	out, err := s.submit(in.model, in.seq, int64(len(body)), func(ctx context.Context, m *model) (any, error) {
+	return s.submit(in.model, in.seq, int64(len(body)), func(ctx context.Context, m *model) (any, error) {
 		if problem != nil {
 			return nil, serve.Bad("", "the body is no ForwardBackwardRequest: %v", problem)
 		}
 		return m.passes(ctx, in)
 	})
-	if err != nil {
-		serve.FailAs(w, err)
-		return
-	}
-	serve.Answer(w, http.StatusOK, out)
 }
 
 // adamParams are AdamW's, given with each step.
@@ -55,7 +49,7 @@ func (p adamParams) check() error {
 }
 
 // optimStep changes the weights by the gradients since the last step, which are then zero.
-func (s *Server) optimStep(_ context.Context, in struct {
+func (s *Server) optimStep(_ *http.Request, in struct {
 	ID    string      `json:"model_id"`
 	Seq   int64       `json:"seq_id"`
 	Adam  *adamParams `json:"adam_params"`
