@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/model/chat/jinja"
 )
 
 // Span is a stretch of tokens with one owner.
@@ -33,7 +34,7 @@ type Conversation struct {
 	t      *Tokenizer
 	roles  []string // of the messages so far, replies included
 	opened bool
-	tools  list
+	tools  []jinja.Value
 	now    time.Time // the template sees one time throughout
 }
 

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"go.starlark.net/starlark"
+
 	"gyre/orchestrate/model/chat/bpe"
+	"gyre/orchestrate/model/chat/jinja"
 )
 
 // part is a piece of a rendered chat: what the template wrote, or the content of message number message.
@@ -27,7 +30,7 @@ const sentinelOpen, sentinelClose = "\uf8f0", "\uf8f1"
 //
 // past messages are sentinels in both renderings: what a template makes of the turns that lie behind is of no interest,
 // as their tokens stand.
-func (t *Tokenizer) separate(past []string, messages []Message, tools list, addGenerationPrompt bool,
+func (t *Tokenizer) separate(past []string, messages []Message, tools []jinja.Value, addGenerationPrompt bool,
 	now time.Time) ([]part, error) {
 	if err := CheckNames(messages); err != nil {
 		return nil, err
@@ -119,12 +122,10 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 
 // trims are the forms in which a template may copy a content; the last is that of a JSON string, without its quotes.
 func trims(content string) []string {
-	left := strings.TrimLeftFunc(content, isPythonSpace)
-	var quoted jsonWriter
-	quoted.string(content)
-	text := quoted.out.String()
-	return []string{content, left, strings.TrimRightFunc(content, isPythonSpace), strings.TrimRightFunc(left,
-		isPythonSpace), text[1 : len(text)-1]}
+	left := strings.TrimLeftFunc(content, jinja.IsSpace)
+	text, _ := jinja.JSON(starlark.String(content)) // a string always encodes
+	return []string{content, left, strings.TrimRightFunc(content, jinja.IsSpace), strings.TrimRightFunc(left,
+		jinja.IsSpace), text[1 : len(text)-1]}
 }
 
 func sentinel(nonce, i int) string { return sentinelStart(nonce) + strconv.Itoa(i) + sentinelClose }

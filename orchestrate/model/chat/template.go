@@ -4,14 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"gyre/orchestrate/model/chat/bpe"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
+
+	"go.starlark.net/starlark"
+
+	"gyre/orchestrate/model/chat/jinja"
 )
 
 // Message is one message of a chat. Name and ToolCallID become part of the markup: they are names, not text (see
@@ -28,7 +30,9 @@ type Message struct {
 // Tool is a function that templates which know tools offer to the policy.
 type Tool struct {
 	Name, Description string
-	Parameters        map[string]any // JSON Schema of the arguments
+	// Parameters are the JSON Schema of the arguments: nil, a json.RawMessage, whose order templates keep, or what
+	// json.Marshal takes.
+	Parameters any
 }
 
 // ChatML is a plain template: every message between <|im_start|>role and <|im_end|>. It is what a new tokenizer made by
@@ -77,12 +81,22 @@ func (t *Tokenizer) findTemplate(dir string, inConfig json.RawMessage) error {
 		"use to chat_template.jinja", path, len(named))
 }
 
+// template is a chat template; path names it in messages.
+type template struct {
+	path     string
+	compiled *jinja.Template
+}
+
 // SetTemplate replaces the chat template by Jinja source. It must not be called while the tokenizer is in use.
 func (t *Tokenizer) SetTemplate(jinja string) error { return t.setTemplate("chat template", jinja) }
 
-func (t *Tokenizer) setTemplate(path, source string) (err error) {
-	t.template, err = compile(path, source)
-	return err
+func (t *Tokenizer) setTemplate(path, source string) error {
+	compiled, err := jinja.Compile(source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	t.template = &template{path, compiled}
+	return nil
 }
 
 // SetTime fixes the time that templates see (some write the date into the system message), which makes what they render
@@ -98,7 +112,8 @@ func (t *Tokenizer) Render(messages []Message, addGenerationPrompt bool) (string
 	return t.render(messages, nil, addGenerationPrompt, t.now())
 }
 
-func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt bool, now time.Time) (string, error) {
+func (t *Tokenizer) render(messages []Message, tools []jinja.Value, addGenerationPrompt bool,
+	now time.Time) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the "+
 			"configuration "+"(model.chat_template), or use plain text prompts", t.path)
@@ -107,43 +122,68 @@ func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt b
 	if err != nil {
 		return "", err
 	}
-	variables := map[string]any{
-		"messages":              values,
-		"add_generation_prompt": addGenerationPrompt,
-		"tools":                 nil,
-		"documents":             nil,
+	variables := map[string]jinja.Value{
+		"messages":              starlark.NewList(values),
+		"add_generation_prompt": starlark.Bool(addGenerationPrompt),
+		"tools":                 starlark.None,
+		"documents":             starlark.None,
 	}
 	if len(tools) > 0 {
-		variables["tools"] = tools
+		variables["tools"] = starlark.NewList(slices.Clone(tools))
 	}
 	for name, content := range t.names {
-		variables[name] = content
+		variables[name] = starlark.String(content)
 	}
-	return t.template.execute(variables, now)
+	text, err := t.template.compiled.Render(variables, now)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", t.template.path, err)
+	}
+	return text, nil
 }
 
-func (t *Tokenizer) messageValues(messages []Message) (list, error) {
-	values := make(list, len(messages))
+// dict makes a dictionary of names and values, without those that are nil.
+func dict(pairs ...any) *starlark.Dict {
+	d := starlark.NewDict(len(pairs) / 2)
+	for i := 0; i < len(pairs); i += 2 {
+		var v jinja.Value
+		switch given := pairs[i+1].(type) {
+		case string:
+			v = starlark.String(given)
+		case jinja.Value:
+			v = given
+		default:
+			continue
+		}
+		_ = d.SetKey(starlark.String(pairs[i].(string)), v) // a string is a key, and nobody iterates
+	}
+	return d
+}
+
+// orNil is a text that may be missing.
+func orNil(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+func (t *Tokenizer) messageValues(messages []Message) ([]jinja.Value, error) {
+	values := make([]jinja.Value, len(messages))
 	for i, m := range messages {
-		value := map[string]any{"role": m.Role, "content": m.Content}
-		if m.Name != "" {
-			value["name"] = m.Name
-		}
-		if m.ToolCallID != "" {
-			value["tool_call_id"] = m.ToolCallID
-		}
+		var calls any
 		if len(m.ToolCalls) > 0 {
-			calls := make(list, len(m.ToolCalls))
-			for j, call := range m.ToolCalls {
+			list := starlark.NewList(nil)
+			for _, call := range m.ToolCalls {
 				v, err := call.values(t)
 				if err != nil {
 					return nil, fmt.Errorf("message %d: %w", i, err)
 				}
-				calls[j] = v
+				_ = list.Append(v) // nobody iterates
 			}
-			value["tool_calls"] = calls
+			calls = list
 		}
-		values[i] = value
+		values[i] = dict("role", m.Role, "content", m.Content, "name", orNil(m.Name), "tool_call_id", orNil(m.ToolCallID),
+			"tool_calls", calls)
 	}
 	return values, nil
 }
@@ -165,37 +205,71 @@ func CheckNames(messages []Message) error {
 }
 
 // toolValues are tools as templates see them. Their texts become part of the markup, so none may hold a special token.
-func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
-	values := make(list, len(tools))
+func (t *Tokenizer) toolValues(tools []Tool) ([]jinja.Value, error) {
+	values := make([]jinja.Value, len(tools))
 	for i, tool := range tools {
 		if !plainName.MatchString(tool.Name) || tool.Name == "" {
 			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'",
 				i, tool.Name)
 		}
-		text, err := bpe.EncodeJSON([]any{tool.Description, tool.Parameters}, "")
+		parameters, err := tool.parameters()
 		if err != nil {
-			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+			return nil, fmt.Errorf("tool %s: its parameters: %w", tool.Name, err)
 		}
-		var plain []any // as JSON has it, whatever Go types it was built of
-		if err := json.Unmarshal(text, &plain); err != nil {
-			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+		function := dict("name", tool.Name, "description", tool.Description, "parameters", parameters)
+		if err := t.refuseMarkup(function); err != nil {
+			return nil, fmt.Errorf("tool %s: its description or parameters %w", tool.Name, err)
 		}
-		ids, err := t.EncodeMarkup(string(text))
-		if err != nil {
-			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
-		}
-		if slices.ContainsFunc(ids, t.Special) || strings.Contains(string(text), sentinelOpen) {
-			return nil, fmt.Errorf("tool %s: its description or parameters hold a special token of the model",
-				tool.Name)
-		}
-		parameters := plain[1]
-		if parameters == nil {
-			parameters = map[string]any{"type": "object", "properties": map[string]any{}}
-		}
-		values[i] = map[string]any{"type": "function", "function": map[string]any{
-			"name": tool.Name, "description": tool.Description, "parameters": parameters}}
+		values[i] = dict("type", "function", "function", function)
 	}
 	return values, nil
+}
+
+// schemaKeys are the keys of a JSON Schema in the order in which people write them.
+var schemaKeys = []string{"type", "name", "description", "properties", "required"}
+
+// parameters are the schema in its order. A Go map has none: it gets the usual one.
+func (tool Tool) parameters() (jinja.Value, error) {
+	text, ordered := tool.Parameters.(json.RawMessage)
+	if !ordered {
+		var err error
+		if text, err = json.Marshal(tool.Parameters); err != nil {
+			return nil, err
+		}
+	}
+	if len(text) == 0 || string(text) == "null" {
+		return dict("type", "object", "properties", starlark.NewDict(0)), nil
+	}
+	v, err := jinja.FromJSON(text)
+	if err == nil && !ordered {
+		v = usual(v)
+	}
+	return v, err
+}
+
+// usual puts the keys of dictionaries into the order of schemaKeys, and then of the alphabet.
+func usual(v jinja.Value) jinja.Value {
+	switch v := v.(type) {
+	case *starlark.Dict:
+		place := func(pair starlark.Tuple) int {
+			if i := slices.Index(schemaKeys, string(pair[0].(starlark.String))); i >= 0 {
+				return i
+			}
+			return len(schemaKeys)
+		}
+		pairs := v.Items()
+		slices.SortStableFunc(pairs, func(a, b starlark.Tuple) int { return place(a) - place(b) })
+		var all []any
+		for _, pair := range pairs {
+			all = append(all, string(pair[0].(starlark.String)), usual(pair[1]))
+		}
+		return dict(all...)
+	case *starlark.List:
+		for i := range v.Len() {
+			_ = v.SetIndex(i, usual(v.Index(i))) // nobody iterates
+		}
+	}
+	return v
 }
 
 // EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the

@@ -17,9 +17,20 @@ import (
 type renderedChat struct {
 	Template string
 	Messages []Message
-	Prompt   bool
-	Text     *string // nil: the template raises Error
-	Error    string
+	Tools    []struct {
+		Name, Description string
+		Parameters        json.RawMessage
+	}
+	Prompt bool
+	Text   *string // nil: the template raises Error
+	Error  string
+}
+
+func (r renderedChat) offered() (tools []Tool) {
+	for _, tool := range r.Tools {
+		tools = append(tools, Tool{tool.Name, tool.Description, tool.Parameters})
+	}
+	return tools
 }
 
 // renderedChats are what transformers makes of some chats in the templates of testdata (scripts/fixtures_tokenizer.py).
@@ -55,7 +66,12 @@ func withTemplate(t testing.TB, name string) *Tokenizer {
 
 func TestRenderMatchesTransformers(t *testing.T) {
 	for _, r := range renderedChats(t) {
-		got, err := withTemplate(t, r.Template).Render(r.Messages, r.Prompt)
+		tok := withTemplate(t, r.Template)
+		tools, err := tok.toolValues(r.offered())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tok.render(r.Messages, tools, r.Prompt, tok.now())
 		switch {
 		case r.Text == nil:
 			if err == nil || !strings.HasSuffix(err.Error(), ": "+r.Error) || !strings.Contains(err.Error(),
@@ -101,14 +117,22 @@ func TestTemplateBounds(t *testing.T) {
 	tok := open(t, map[string]string{})
 	for source, want := range map[string]string{
 		"{% for i in range(65536) %}{% for j in range(65536) %}{{ messages[0].content }}{% endfor %}{% endfor %}": "writes more than",
-		"{% for i in range(10000000000) %}{% endfor %}":                                                           "range: more than",
+		"{% for i in range(1000000000) %}{% endfor %}":                                                            "range: more than",
 		"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}":                                                      "calls itself more than",
-		"{% include '/etc/passwd' %}":                                                                             "unable to load template",
-		"{% import 'other' as o %}{{ o }}":                                                                        "failed to resolve",
+		"{% include '/etc/passwd' %}":                                                                             `the tag "include" is not known`,
+		"{% import 'other' as o %}{{ o }}":                                                                        `the tag "import" is not known`,
 		"{{ raise_exception('no such role') }}":                                                                   "the template refuses the messages: no such role",
 		"{{ [1, 2] | tojson(indent=1000000000) }}":                                                                "indent",
 		"{{ messages[0]['content'].nothing_like_this(1)['x'](2) }}":                                               "",
 		"{{ range(1, 5, 0) }}":                                                                                    "the step is 0",
+		strings.Repeat("{{ "+strings.Repeat("(", 1000000), 1):                                                     "not a chat template",
+		"{{ " + strings.Repeat("-", 1000000) + "1 }}":                                                             "not a chat template",
+		"{{ 'x' | shout }}":                                                                                       `the filter "shout" is not known`,
+		"{{ 'x' is loud }}":                                                                                       `the test "loud" is not known`,
+		"{{ messages.append(1) }}":                                                                                "is unsafe",
+		"{{ 'x' * 100000000 * 100 }}":                                                                             "repeated too often",
+		"{{ 'a' + 1 }}":                                                                                           "unknown binary op",
+		"{{ nobody.there }}":                                                                                      "'nobody' is undefined",
 		strings.Repeat("{% if true %}",
 			50): "not a chat template",
 		countDown + "{{ f(64) }}": "calls itself more than 64",
@@ -123,16 +147,6 @@ func TestTemplateBounds(t *testing.T) {
 	}
 	if err := tok.SetTemplate("{% for %}" + strings.Repeat("long text ", 1000)); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("%.2000v: want an error that does not repeat the template", err)
-	}
-	var out boundedOutput
-	half := strings.Repeat("x", maxRendered/2)
-	for i, want := range []bool{true, true, false} {
-		if i == 2 {
-			half = "x"
-		}
-		if _, err := out.WriteString(half); (err == nil) != want {
-			t.Errorf("write %d, with %d bytes before it: %v", i, out.Len(), err)
-		}
 	}
 }
 

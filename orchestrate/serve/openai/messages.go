@@ -81,9 +81,9 @@ func chatMessages(list []message) ([]chat.Message, error) {
 
 // function is a tool that a request offers.
 type function struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Parameters  map[string]any `json:"parameters"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"` // kept in its order
 }
 
 // tool is a function as chat completions wrap it, or as responses write it, without a wrap.
@@ -112,6 +112,10 @@ func chatTools(list []tool, choice json.RawMessage) ([]chat.Tool, error) {
 		f := t.Function
 		if f == nil {
 			f = &t.function
+		}
+		var schema map[string]any
+		if len(f.Parameters) > 0 && json.Unmarshal(f.Parameters, &schema) != nil {
+			return nil, serve.Bad("tools", "tool %d has the parameters %.60s, expected a JSON Schema", i, f.Parameters)
 		}
 		out = append(out, chat.Tool{Name: f.Name, Description: f.Description, Parameters: f.Parameters})
 	}
