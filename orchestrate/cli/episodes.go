@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -87,8 +86,6 @@ func showEpisodes(c *cli.Context) error {
 	if c.IsSet("html") {
 		return writeEpisodes(c, source, found)
 	}
-	encoder := json.NewEncoder(c.App.Writer)
-	encoder.SetEscapeHTML(false)
 	for i, entry := range found {
 		v, err := source.View(c.Context, entry)
 		if err != nil {
@@ -97,7 +94,7 @@ func showEpisodes(c *cli.Context) error {
 		text := v.Text(table.Width(c.App.Writer))
 		switch {
 		case c.Bool("json"):
-			err = encoder.Encode(v)
+			err = write(lines(c.App.Writer), v)
 		case i > 0:
 			_, err = fmt.Fprint(c.App.Writer, "\n"+text)
 		default:

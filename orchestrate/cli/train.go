@@ -37,7 +37,8 @@ func trainCommand() *cli.Command {
 				return err
 			}
 			options := session.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"),
-				Replay: c.String("replay"), Repeat: c.String("replay-schedule"), Until: c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
+				Replay: c.String("replay"), Repeat: c.String("replay-schedule"), Until: c.Int("until"),
+				Console: metrics.NewConsole(c.App.ErrWriter)}
 			switch {
 			case c.Bool("dry-run") && c.IsSet("device"):
 				return planScale(c, cfg)
