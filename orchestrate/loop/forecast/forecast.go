@@ -64,8 +64,8 @@ func Predict(groups []Group, more int, own bool, rounding float64) *Prediction {
 	return &Prediction{effect * share(n, square, squares), math.Hypot(deviation, rounding), n - 1}
 }
 
-// Interval is where the change is expected with the package's confidence.
-func (p Prediction) Interval() (low, high float64) {
-	half := statistics.Student((1+Confidence)/2, p.Freedom) * p.Error
+// Interval is where the change is expected with the package's confidence, if errors are so many times as large.
+func (p Prediction) Interval(widening float64) (low, high float64) {
+	half := widening * statistics.Student((1+Confidence)/2, p.Freedom) * p.Error
 	return p.Change - half, p.Change + half
 }

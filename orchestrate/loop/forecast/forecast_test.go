@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -36,7 +37,7 @@ func TestPredictionsFromTheUpdateItself(t *testing.T) {
 		expected += truth / rounds
 		p := Predict(out, 0, true, 0)
 		mean += p.Change / rounds
-		if low, high := p.Interval(); low <= truth && truth <= high {
+		if low, high := p.Interval(1); low <= truth && truth <= high {
 			inside++
 		}
 	}
@@ -73,5 +74,10 @@ func TestLedgerScoresPredictions(t *testing.T) {
 	l.Updated(&Prediction{Change: 0.5, Error: 0.01, Freedom: 30})
 	if s = l.Validated(tasks(0.5, 1.5, 2.5, 3.5)); s.Inside || s.Right != 0.5 || l.Steps != 0 {
 		t.Errorf("%+v, %+v", s, l)
+	}
+	// it was off by 50 standard errors, the one before by none: the next interval is wider by the root of their mean square
+	l.Updated(&Prediction{Change: 0.5, Error: 0.01, Freedom: 30})
+	if again := l.Validated(tasks(0.5, 1.5, 2.5, 3.5)); !again.Inside || math.Abs((again.High-0.5)/(s.High-0.5)-50/math.Sqrt(2)) > 0.01 {
+		t.Errorf("%+v after %+v", again, s)
 	}
 }

@@ -20,16 +20,25 @@ type Ledger struct {
 	Before map[string]float64 `json:"before,omitempty"`
 	Scored int                `json:"scored"` // predictions that were compared with a validation
 	Right  int                `json:"right"`  // of them, those whose interval held what came
+	// Squares sums the squares of how many standard errors each was off.
+	Squares float64 `json:"squares"`
 }
 
 // Score compares what was predicted since the last validation with what came.
 type Score struct {
 	Predicted float64 `metric:"predicted" unit:"reward" doc:"change since the last validation, by the predictions of its updates (of those that were analysed, for all)"`
-	Low       float64 `metric:"low" unit:"reward" doc:"lower end of the 90 % interval of what this validation measures: the error of the prediction and that of the two validations"`
+	Low       float64 `metric:"low" unit:"reward" doc:"lower end of the 90 % interval of what this validation measures: the error of the prediction and that of the two validations, wider where earlier predictions of the run were off by more"`
 	High      float64 `metric:"high" unit:"reward" doc:"upper end"`
 	Came      float64 `metric:"came" unit:"reward" doc:"the change that the validation measured, over the tasks of both"`
 	Inside    bool    `metric:"inside" doc:"1: it lies in the interval"`
 	Right     float64 `metric:"inside_share" unit:"share" doc:"of the run's predictions so far: 0.9 if they are calibrated"`
+}
+
+// Widening is what standard errors are multiplied by. They hold the noise of the groups and not what the first order
+// leaves out: where the predictions of a run were off by more, by the root of their mean square, the next intervals are
+// as much wider.
+func (l *Ledger) Widening() float64 {
+	return math.Sqrt(max(1, l.Squares/float64(max(l.Scored, 1))))
 }
 
 // Updated takes the prediction of an update; nil where none was made.
@@ -53,17 +62,20 @@ func (l *Ledger) Validated(tasks map[string]float64) *Score {
 		times := float64(l.Steps) / float64(l.Predicted)
 		s := Score{Predicted: times * l.Change, Came: statistics.Mean(came)}
 		measured := statistics.Deviation(came) / math.Sqrt(float64(len(came)))
-		half := statistics.Student((1+Confidence)/2, min(l.Freedom, float64(len(came)-1))) *
-			math.Hypot(times*math.Sqrt(l.Variance), measured)
+		deviation := math.Hypot(times*math.Sqrt(l.Variance), measured)
+		half := l.Widening() * deviation * statistics.Student((1+Confidence)/2, min(l.Freedom, float64(len(came)-1)))
 		s.Low, s.High = s.Predicted-half, s.Predicted+half
 		l.Scored++
+		if deviation > 0 {
+			l.Squares += (s.Came - s.Predicted) * (s.Came - s.Predicted) / deviation / deviation
+		}
 		if s.Inside = s.Low <= s.Came && s.Came <= s.High; s.Inside {
 			l.Right++
 		}
 		s.Right = float64(l.Right) / float64(l.Scored)
 		score = &s
 	}
-	*l = Ledger{Before: tasks, Scored: l.Scored, Right: l.Right}
+	*l = Ledger{Before: tasks, Scored: l.Scored, Right: l.Right, Squares: l.Squares}
 	return score
 }
 

@@ -2,9 +2,11 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,7 +101,7 @@ mini_batch = 48
 }
 
 func plainUpdate(b *testing.B, t *session.Session, s Selection) {
-	u := update{Session: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}}
+	u := update{Session: t, preparation: &preparation{Session: t}, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}}
 	if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
 		b.Fatal(err)
 	}
@@ -189,4 +191,56 @@ func BenchmarkComponents(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkForecast is what the prediction of an update costs beside an analysis of the same batch, in CPU time of plain
+// updates.
+func BenchmarkForecast(b *testing.B) {
+	t, s := benchTrainer(b, "analysis.memory_mib=1024")
+	cpu := func(f func()) float64 {
+		var before, after syscall.Rusage
+		err := syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+		f()
+		if err := errors.Join(err, syscall.Getrusage(syscall.RUSAGE_SELF, &after)); err != nil {
+			b.Fatal(err)
+		}
+		return float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano()) / 1e9
+	}
+	var update, without, with, rest float64
+	for b.Loop() {
+		update += cpu(func() { plainUpdate(b, t, s) })
+		for _, pulls := range []bool{false, true} {
+			buckets, err := bucketsOf(t.Config, s)
+			if err != nil {
+				b.Fatal(err)
+			}
+			subject, o := subjectOf(t, s), experiment.AnalysisOptions(t.Config)
+			o.Pulls = pulls
+			var report *gradients.Report
+			took := cpu(func() { report, err = gradients.MeasureBuckets(context.Background(), subject, buckets, o) })
+			if err != nil {
+				b.Fatal(err)
+			}
+			if !pulls {
+				without += took
+				continue
+			}
+			with += took
+			returns := make([]float64, len(s.Episodes))
+			for i := range returns {
+				returns[i] = float64(i % 3)
+			}
+			rest += cpu(func() {
+				for range 2 {
+					if _, err := gradients.Sketched(t.Actor.Model); err != nil {
+						b.Fatal(err)
+					}
+				}
+				report.Predict(subject.Batch, returns, 0, true, report.Task[0].Sketch)
+			})
+		}
+	}
+	b.ReportMetric((with-without)/update, "sketches/update")
+	b.ReportMetric(rest/update, "prediction/update")
+	b.ReportMetric(without/update, "analysis/update")
 }

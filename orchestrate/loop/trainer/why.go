@@ -39,7 +39,7 @@ type whyMetrics struct {
 // forecastMetrics are what an update is predicted to change.
 type forecastMetrics struct {
 	Change float64 `metric:"change" unit:"reward" doc:"of the mean return of an episode by this update, to first order"`
-	Low    float64 `metric:"low" unit:"reward" doc:"lower end of its 90 % interval"`
+	Low    float64 `metric:"low" unit:"reward" doc:"lower end of its 90 % interval, wider where earlier predictions of the run were off by more"`
 	High   float64 `metric:"high" unit:"reward" doc:"upper end"`
 	Fit    float64 `metric:"fit" unit:"share" doc:"of the squares of weights times advantages that is proportional to centred returns: below 1 the scale of the prediction is approximate"`
 }
@@ -97,7 +97,7 @@ func (o *why) Look(_ context.Context, s *Step) error {
 	}
 	said = append(said, m.work(s), m.apart(s))
 	if prediction != nil {
-		low, high := prediction.Interval()
+		low, high := prediction.Interval(o.ledger.Widening())
 		m.Forecast = &forecastMetrics{prediction.Change, low, high, fit}
 		said = append(said, fmt.Sprintf("the update should move the return by %+.3g [%+.3g, %+.3g]", prediction.Change,
 			low, high))
