@@ -72,7 +72,7 @@ func modelInitCommand() *cli.Command {
 			size("intermediate", &o.Intermediate, "width of the MLP"),
 			size("experts", &o.Experts, "of a mixture of experts"),
 			size("experts-per-token", &o.ChosenExperts, "of them that compute a token"),
-			size("vocab", &o.Vocab, "most tokens; 259 = single bytes only"),
+			size("vocab", &o.Vocab, "most tokens; 259 = single bytes"),
 			size("max-positions", &o.MaxPositions, "longest sequence"),
 			toggle("untied", "give the language-model head its own weights"),
 			&cli.Float64Flag{Name: "std", Value: o.Std, Destination: &o.Std, Usage: "standard deviation of weights"},
