@@ -5,6 +5,7 @@
 #include <c10/util/Logging.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -94,6 +95,28 @@ decltype(&gyre_make_nccl) nccl_maker() {
   return reinterpret_cast<decltype(&gyre_make_nccl)>(maker);
 }
 
+// Threads that are made while it lives do not preempt others when they wake (SCHED_BATCH). Without it Gloo's thread of
+// events takes the processor from the thread that is writing to a connection, and then spins until its time is over,
+// because it only tries to lock that connection.
+class NoPreemption {
+ public:
+  NoPreemption() : policy_(sched_getscheduler(0)) {
+    if (policy_ == SCHED_OTHER) set(SCHED_BATCH);
+  }
+  ~NoPreemption() {
+    if (policy_ == SCHED_OTHER) set(SCHED_OTHER);
+  }
+  NoPreemption(const NoPreemption&) = delete;
+  NoPreemption& operator=(const NoPreemption&) = delete;
+
+ private:
+  static void set(int policy) {
+    const sched_param none{};
+    sched_setscheduler(0, policy, &none);  // a system that refuses leaves things as they are
+  }
+  const int policy_;
+};
+
 // Tensors of devices go by NCCL if it is asked for, others by Gloo, in which every pair of ranks has a connection of
 // its own and what arrives is written to its place without another copy. Waiting for NCCL lets the device's stream
 // wait, not this process: its timeout is watched by c10d, and what a rank could not go on for shows where results are
@@ -106,6 +129,7 @@ class C10dTransport : public Transport {
     outlive_broken_connections();
     auto settings = c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout));
     const bool interface = if_nametoindex(options.bind.c_str()) != 0;
+    const NoPreemption gloo_events;
     settings->devices = {interface ? c10d::ProcessGroupGloo::createDeviceForInterface(options.bind)
                                    : c10d::ProcessGroupGloo::createDeviceForHostname(options.bind)};
     settings->threads = 1;  // only collectives of Gloo's own need any
