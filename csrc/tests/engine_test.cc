@@ -133,7 +133,7 @@ TEST(Engine, KeptKeysAndValuesOutliveTheirWeights) {
       r.prompt.insert(r.prompt.end(), drawn.begin(), drawn.end());
       r.drawn = static_cast<int64_t>(drawn.size());
       r.kept = version > 0;
-      r.keep = i < 2 ? GYRE_KEEP_ABORTED : GYRE_KEEP_CUT;
+      r.keep = version == 2 ? GYRE_KEEP_NONE : i < 2 ? GYRE_KEEP_ABORTED : GYRE_KEEP_CUT;
       if (i >= 2 && version < 2) r.sampling.max_tokens = r.drawn + 1 + (7 * i + 5 * version) % 13;
       engine.submit(r);
     }
