@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -111,6 +112,9 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 			dir := t.TempDir()
 			args := []string{"train", asyncConfig(t, dir), "rollout.on_update=" + how}
 			kills, every := 4, 1
+			if how == "recompute" {
+				args = append(args, "analysis.buckets=staleness", "analysis.every=1")
+			}
 			if how == "keep" { // what is kept ends with a checkpoint
 				every = 2
 				args = append(args, "run.save_every=2", "rollout.max_tokens=24")
@@ -145,6 +149,9 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 				holdsStaleness(t, filepath.Join(dir, "runs/tiny"), 4, how)
 				exactLogprobs(t, dir, filepath.Join(dir, "runs/tiny"))
 			}
+			if how == "recompute" {
+				gradientsByStaleness(t, filepath.Join(dir, "runs/tiny"))
+			}
 		})
 	}
 }
@@ -157,6 +164,42 @@ func sameCheckpoints(t *testing.T, want, got string, every, steps int) {
 		if !bytes.Equal(readFile(t, filepath.Join(want, name)), readFile(t, filepath.Join(got, name))) {
 			t.Fatalf("the weights after step %d differ", step)
 		}
+	}
+}
+
+// gradientsByStaleness checks that the gradients of tokens of each age are parts of the whole, and measured.
+func gradientsByStaleness(t *testing.T, run string) {
+	t.Helper()
+	older := 0
+	for record, err := range metrics.Read(filepath.Join(run, "metrics.jsonl")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record.Step == 0 {
+			continue
+		}
+		whole, _ := record.Float("grad_norm/all/loss/policy")
+		sum, scale, norms := 0.0, math.Abs(whole), 0
+		for bucket := 1; bucket <= 5; bucket++ {
+			share, measured := record.Float(fmt.Sprintf("staleness/share/%d", bucket-1))
+			norm, here := record.Float(fmt.Sprintf("grad_norm/bucket_%d/task", bucket))
+			loss, _ := record.Float(fmt.Sprintf("grad_norm/bucket_%d/loss/policy", bucket))
+			if measured != here || here && (share <= 0 || norm <= 0) {
+				t.Errorf("step %d: bucket %d has %v of the tokens and a gradient of %v", record.Step, bucket, share, norm)
+			}
+			if sum, scale = sum+loss, scale+math.Abs(loss); here {
+				norms++
+			}
+		}
+		if math.Abs(sum-whole) > 1e-5*scale {
+			t.Errorf("step %d: the parts of the loss add up to %v, the whole is %v", record.Step, sum, whole)
+		}
+		if norms > 1 {
+			older++
+		}
+	}
+	if older == 0 {
+		t.Error("no step had tokens of two ages")
 	}
 }
 

@@ -252,6 +252,9 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 	}
 	single, ok := c.singleMember()
 	switch {
+	case a.Buckets == "staleness" && (c.Rollout.Staleness == 0 || c.Separate() || a.Profile == "paper" || a.InUpdate):
+		report("analysis.buckets", "tokens of older weights are in training batches of runs with rollout.staleness > 0: "+
+			"leave analysis.groups and group_size 0, analysis.profile exact and analysis.in_update false")
 	case a.GroupSize == 1:
 		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, got 1")
 	case ok && a.GroupSize == 0:

@@ -305,6 +305,14 @@ type Algorithm struct {
 	KLHorizon float64 `toml:"kl_horizon" default:"10000" range:"(0,)"`
 	// Coefficient of the entropy bonus.
 	EntropyCoef float64 `toml:"entropy_coef" default:"0.001"`
+	// Entropy that the coefficient follows, in nats as actor/entropy: after an update below it the coefficient rises by
+	// entropy_step up to entropy_max, above it it falls and does not count (Skywork-OR1, arXiv 2505.22312, whose scripts
+	// take 0.2 and a first entropy_coef of 0); 0 = entropy_coef stays.
+	EntropyTarget float64 `toml:"entropy_target" default:"0.0" range:"[0,)"`
+	// Change of the coefficient per step.
+	EntropyStep float64 `toml:"entropy_step" default:"1e-4" range:"(0,)"`
+	// Largest coefficient.
+	EntropyMax float64 `toml:"entropy_max" default:"0.005" range:"(0,)"`
 	// Set the advantages of the task to zero, so that only entropy and KL act: an ablation, or distillation alone.
 	ZeroTaskAdvantage bool `toml:"zero_task_advantage" default:"false"`
 	// GRPO only: weigh a group by its reward standard deviation relative to the largest.

@@ -72,7 +72,11 @@ func newResult(bucket Bucket, b *train.Batch, rows []int) *Result {
 	for _, g := range bucket.Groups {
 		for _, row := range g.Rows {
 			if _, measured := slices.BinarySearch(rows, row); measured {
-				r.Tokens += b.Sequences[row].Sampled()
+				for _, weight := range b.Weights[row] {
+					if weight != 0 {
+						r.Tokens++
+					}
+				}
 				r.Low, r.High = min(r.Low, g.Std), max(r.High, g.Std)
 			}
 		}
@@ -116,6 +120,9 @@ func (r *Result) add(s *sum, columns []string, report *Report) (err error) {
 		}
 		if err := t.separate(s.column(c), report.Options.Confidence); err != nil {
 			return err
+		}
+		if report.Options.Buckets == "staleness" && r.Name == "all" { // groups are there in parts, which are not independent
+			t.Signal = nil
 		}
 	}
 	return nil
@@ -192,8 +199,12 @@ func (r *Report) pair(x, y *Result) error {
 			continue
 		}
 		unbiased := math.NaN()
-		if a.Signal != nil && b.Signal != nil {
-			if c, ok := statistics.Cosine(product, a.Signal.Square, b.Signal.Square); ok {
+		rest, some, err := withoutShared(product, x, y, a, b)
+		if err != nil {
+			return err
+		}
+		if some && a.Signal != nil && b.Signal != nil {
+			if c, ok := statistics.Cosine(rest, a.Signal.Square, b.Signal.Square); ok {
 				unbiased = c
 			}
 		}

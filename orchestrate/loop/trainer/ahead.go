@@ -224,19 +224,35 @@ func newMixedMetrics(episodes []*episode.Episode, scored [][]float32, step int) 
 	return m, tokens > 0
 }
 
-// newStalenessMetrics describe a batch that is trained on at a step.
-func newStalenessMetrics(episodes []*episode.Episode, step int) stalenessMetrics {
-	m, tokens := stalenessMetrics{Shares: map[string]float64{}}, 0.0
-	for _, e := range episodes {
+// stalenessOf counts the training steps between the drawing of each token and the training on it at a step; -1 where the
+// policy drew nothing.
+func stalenessOf(episodes []*episode.Episode, step int) [][]int {
+	all := make([][]int, len(episodes))
+	for i, e := range episodes {
 		run := -1
 		for t, sampled := range e.Mask {
 			for run+1 < len(e.Versions) && e.Versions[run+1].Token <= t {
 				run++
 			}
-			if !sampled || run < 0 {
+			age := -1
+			if sampled && run >= 0 {
+				age = step - 1 - e.Versions[run].Version
+			}
+			all[i] = append(all[i], age)
+		}
+	}
+	return all
+}
+
+// newStalenessMetrics describe a batch that is trained on at a step.
+func newStalenessMetrics(episodes []*episode.Episode, step int) stalenessMetrics {
+	m, tokens := stalenessMetrics{Shares: map[string]float64{}}, 0.0
+	for i, ages := range stalenessOf(episodes, step) {
+		e := episodes[i]
+		for _, stale := range ages {
+			if stale < 0 {
 				continue
 			}
-			stale := step - 1 - e.Versions[run].Version
 			tokens++
 			m.Mean, m.Max = m.Mean+float64(stale), max(m.Max, stale)
 			m.Shares[fmt.Sprint(stale)]++

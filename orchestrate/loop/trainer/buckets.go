@@ -167,6 +167,9 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	}
 	noteBuckets(o.Session, buckets)
 	subject := subjectOf(o.Session, s)
+	if byStaleness := o.Config.Analysis.Buckets == "staleness"; byStaleness {
+		subject.Batch, buckets = gradients.ByStaleness(subject.Batch, stalenessOf(s.Episodes, s.step), buckets[0].Groups)
+	}
 	options := experiment.AnalysisOptions(o.Config)
 	options.Width, options.Pulls = s.width, out.pulls && !unfiltered
 	bar, done := o.Console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
@@ -198,7 +201,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 
 // subjectOf is the policy on a prepared batch, under the loss of the update.
 func subjectOf(e *session.Session, s Selection) gradients.Subject {
-	batch, o := *s.Batch, experiment.Objective(e.Config)
+	batch, o := *s.Batch, s.objective(e.Config)
 	batch.Weigh(e.Config.Actor.LossAggregation, s.width)
 	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}
 }
@@ -216,6 +219,9 @@ func groupsOf(episodes []*episode.Episode) []int {
 // none: groups that are given or whose members failed may have one member.
 func bucketsOf(c *config.Config, s Selection) ([]gradients.Bucket, error) {
 	a, groups := c.Analysis, gradients.Groups(groupsOf(s.Episodes), s.RewardStd)
+	if a.Buckets == "staleness" { // all groups, whose tokens are taken apart
+		return gradients.Split(groups, "quantile", 1, false)
+	}
 	return gradients.Split(groups, a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
 }
 

@@ -161,6 +161,7 @@ type actorMetrics struct {
 	LogRatio     *float64   `metric:"actor/ppo_kl" unit:"nats" doc:"mean of old − new log-prob, each clamped to ±20 as in verl: below 0.05"`
 	Entropy      float64    `metric:"actor/entropy" unit:"nats" doc:"aggregated entropy of the policy: falls slowly; towards 0 it has collapsed"`
 	EntropyLoss  float64    `metric:"actor/entropy_loss" unit:"nats" doc:"the same, under verl's name"`
+	EntropyCoef  *float64   `metric:"actor/entropy_coef" doc:"coefficient of the bonus, where it follows algorithm.entropy_target"`
 	KLLoss       *float64   `metric:"actor/kl_loss" unit:"nats" doc:"aggregated KL estimate to the reference, where it is in the loss"`
 	KLCoef       *float64   `metric:"actor/kl_coef" doc:"its coefficient"`
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
@@ -32,6 +33,7 @@ type Selection struct {
 	step           int
 	entropies      [][]float32 // before the update, where actor.entropy_top or the filter asks for them
 	energies       [][]float64 // see Trajectory.Energies, where the estimator reads them
+	bonus          *float64    // coefficient of the entropy bonus, where it is not the configured one
 	proximal       bool        // the old log-probs are those of the policy before the update
 }
 
@@ -44,6 +46,7 @@ type preparation struct {
 	older   bool                  // weights before the present ones may have drawn the tokens
 	exact   bool                  // the sampler's log-probs equal the trainer's on this machine
 	penalty *advantage.Controller // of the divergence in the rewards; nil: it is not in them
+	entropy *train.EntropyControl // nil: the coefficient of the bonus is fixed
 }
 
 // choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches the groups'
@@ -100,8 +103,21 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 	return s, nil
 }
 
+// objective is the loss of the update on a selection.
+func (s *Selection) objective(c *config.Config) train.Objective {
+	o := experiment.Objective(c)
+	if s.bonus != nil {
+		o.EntropyCoef = *s.bonus
+	}
+	return o
+}
+
 // prepare fills all columns of a selection.
 func (p *preparation) prepare(ctx context.Context, s *Selection, line metrics.Line) error {
+	if p.entropy != nil {
+		bonus := p.entropy.Bonus(p.Config.Algorithm.EntropyTarget)
+		s.bonus = &bonus
+	}
 	if p.older && s.step > 0 {
 		line.Add(newStalenessMetrics(s.Episodes, s.step))
 	}

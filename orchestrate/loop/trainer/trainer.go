@@ -29,6 +29,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/interrupt"
 )
 
@@ -90,6 +91,12 @@ func (t *Trainer) begin(ctx context.Context) error {
 	t.update = update{Session: t.Session, clock: t.clock, preparation: &t.preparation, actorRate: actorRate, criticRate: criticRate}
 	if err := t.observe(); err != nil {
 		return err
+	}
+	if c.Algorithm.EntropyTarget > 0 && t.State.Entropy == nil {
+		t.State.Entropy = &train.EntropyControl{Coef: min(max(c.Algorithm.EntropyCoef, 0), c.Algorithm.EntropyMax)}
+	}
+	if c.Algorithm.EntropyTarget > 0 {
+		t.preparation.entropy = t.State.Entropy
 	}
 	var note string
 	if t.preparation.penalty, note = t.State.Penalty(c.Algorithm); note != "" {

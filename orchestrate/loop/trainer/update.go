@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
@@ -112,7 +111,7 @@ func (u *update) actor(ctx context.Context, s *Step) error {
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
-		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: experiment.Objective(u.Config),
+		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: s.Chosen.objective(u.Config),
 		columns: train.Terms(policy.Gradients())}
 	f.fill = func(ctx context.Context, mini *train.Batch, rows []int, at fill) error {
 		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
@@ -139,6 +138,11 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 		s.Chosen.gap = &fit.gap
 	}
 	m := newActorMetrics(f.objective, fit, sum)
+	if control := u.preparation.entropy; control != nil {
+		a := u.Config.Algorithm
+		m.EntropyCoef = s.Chosen.bonus
+		control.Measured(m.Entropy, a.EntropyTarget, a.EntropyStep, a.EntropyMax)
+	}
 	s.Line.Add(m, scoreMetrics{Gap: s.Chosen.gap})
 	if fit.applied == 0 {
 		return &session.Divergence{What: "no mini-batch of this step had a finite gradient"}

@@ -53,6 +53,9 @@ type scoredMetrics struct {
 // whose weights are whole on every rank.
 func predicts(s *session.Session, given bool) bool {
 	a := s.Config.Analysis
+	if a.Buckets == "staleness" { // whose parts of groups are no groups
+		return false
+	}
 	return a.Enabled && !a.Only && !a.ExitAfter && a.Statistics && a.Profile == gradients.Exact && !given && !s.Actor.InStep()
 }
 
