@@ -1,6 +1,7 @@
 package advantage
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"math"
@@ -13,7 +14,7 @@ import (
 // TestGivenCases compares estimators with testdata/advantages.jsonl: multi-turn episodes rewarded at the end or at each
 // turn, with advantages and returns that another program computed in float64 from the definitions.
 func TestGivenCases(t *testing.T) {
-	text, err := os.ReadFile("testdata/advantages.jsonl")
+	text, err := os.ReadFile(cmp.Or(os.Getenv("GYRE_GIVEN_CASES"), "testdata/advantages.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +28,7 @@ func TestGivenCases(t *testing.T) {
 				Group           int
 				Mask            []int
 				Rewards, Values []float64
+				Energies        []float64
 				Parts           map[string]float64
 			}
 			Advantages, Returns [][]float64
@@ -41,7 +43,7 @@ func TestGivenCases(t *testing.T) {
 		}
 		var episodes []Trajectory
 		for _, row := range c.Rows {
-			e := Trajectory{Group: row.Group, Rewards: row.Rewards, Values: row.Values}
+			e := Trajectory{Group: row.Group, Rewards: row.Rewards, Values: row.Values, Energies: row.Energies}
 			for _, bit := range row.Mask {
 				e.Mask = append(e.Mask, bit == 1)
 			}

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -39,10 +40,13 @@ type lossResult struct {
 	Grad [][]float64
 }
 
+// GYRE_GIVEN_CASES names other cases: scripts/check_losses.py makes random ones.
+//
 // TestLossesOfGivenCases runs each case through configuration, correction, statistics of the mini-batch and the
 // backward pass of a model that has just these log-probs.
 func TestLossesOfGivenCases(t *testing.T) {
-	text, err := os.ReadFile("testdata/losses.jsonl")
+	given := os.Getenv("GYRE_GIVEN_CASES")
+	text, err := os.ReadFile(cmp.Or(given, "testdata/losses.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +63,7 @@ func TestLossesOfGivenCases(t *testing.T) {
 		}
 	}
 	for _, loss := range torch.Losses() {
-		if loss.Compares && !seen[loss.Name] {
+		if given == "" && loss.Compares && !seen[loss.Name] {
 			t.Errorf("loss %s has no case", loss.Name)
 		}
 	}
