@@ -73,8 +73,11 @@ func (g *game) reset(ctx context.Context, seed int64, member int, holdout Holdou
 	g.start = f.Start
 	g.rules.plain = g.rules.plain || f.ReadReply != nil
 	for _, tool := range f.Tools {
-		g.tools = append(g.tools, chat.Tool{Name: tool.Name, Description: tool.Description,
-			Parameters: tool.Parameters})
+		offered := chat.Tool{Name: tool.Name, Description: tool.Description}
+		if tool.Parameters != nil {
+			offered.Parameters = tool.Parameters
+		}
+		g.tools = append(g.tools, offered)
 	}
 	g.rules.instruction, g.rules.actions = f.Instruction, f.Actions
 	if f.Actions != nil {

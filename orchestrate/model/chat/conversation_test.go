@@ -3,6 +3,8 @@ package chat
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -257,6 +259,64 @@ func TestConversationErrors(t *testing.T) {
 	}
 	if _, err := c.Continue(nil, nil, ""); err == nil {
 		t.Error("Continue without messages was accepted")
+	}
+}
+
+// Tokenizers with metaspaces and byte tokens: a turn that is continued after a reply has the ids of the chat as a whole,
+// so that no space comes in where turns meet, and the reply's own ids stay.
+func TestConversationsOfFamilies(t *testing.T) {
+	const template = `{{ bos_token }}{% for m in messages %}{{ '[INST]' ~ m.role ~ '\n' ~ m.content ~ END }}{% endfor %}` +
+		`{% if add_generation_prompt %}{{ '[INST]assistant\n' }}{% endif %}`
+	for _, name := range []string{"llama2", "mistral", "gemma", "tekken", "o200k", "neox", "unigram"} {
+		for _, end := range []string{"'<|end|>\n'", "'\nend.\n'"} { // a turn that ends in a special token, or in text
+			data, err := os.ReadFile("bpe/testdata/" + name + ".json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for file, text := range map[string]string{"tokenizer.json": string(data),
+				"tokenizer_config.json": `{"eos_token": "<|end|>"}`,
+				"chat_template.jinja":   strings.ReplaceAll(template, "END", end)} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tok, err := Load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := []Message{{Role: "user", Content: "the player é ☃"}, {Role: "assistant", Content: "Right 😀 up"},
+				{Role: "user", Content: " down\n  left"}}
+			whole, err := tok.EncodeMessages(said, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := tok.NewConversation()
+			spans, err := c.Open(said[:1], "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, _ := join(tok, spans)
+			rest := whole[len(first):]
+			reply := 0 // ids until the text of the reply is complete
+			for reply < len(rest) && !strings.HasSuffix(tok.Decode(rest[:reply], false), "up") {
+				reply++
+			}
+			if spans, err = c.Continue(rest[:reply], said[2:], ""); err != nil {
+				t.Fatal(err)
+			}
+			next, owned := join(tok, spans)
+			if got := slices.Concat(first, rest[:reply], next); !slices.Equal(got, whole) {
+				t.Errorf("%s, %s: turn by turn %v, at once %v", name, end, got, whole)
+			}
+			want := strings.TrimSpace(said[2].Content)
+			if name == "unigram" { // whose normalizer takes several spaces for one
+				want = strings.ReplaceAll(want, "  ", " ")
+			}
+			if got := owned[episode.Environment]; strings.TrimSpace(got) != want {
+				t.Errorf("%s, %s: the environment owns %q", name, end, got)
+			}
+		}
 	}
 }
 
