@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,14 +48,15 @@ func calibrate(args []string) error {
 		}
 		list = append(list, r)
 	}
-	fmt.Printf("%d runs. Forecasts of the change of the return between validations, against what came:\n\n%s\n", len(list),
-		forecasts(list).Text(table.Width(os.Stdout)))
-	fmt.Printf("Alarms: a run has collapsed at the step from which on its success in training stays below half of the best before. "+
-		"Lead: steps from the alarm to that step; below 0 it came later.\n\n%s", alarms(list).Text(table.Width(os.Stdout)))
+	width := table.Width(os.Stdout)
+	fmt.Printf("%d runs. Forecasts of the change of the return between validations, against what came:\n\n%s\n",
+		len(list), forecasts(list).Text(width))
+	fmt.Printf("Alarms: a run has collapsed at the step from which on its success in training stays below half of the\n"+
+		"best before. Lead: steps from the alarm to that step; below 0 it came later.\n\n%s", alarms(list).Text(width))
 	return nil
 }
 
-// run is what a run has logged.
+// run is what a run has logged, line by line.
 type run struct {
 	condition string
 	steps     []int
@@ -159,7 +161,7 @@ func (r run) collapsed() (step int, ok bool) {
 	best := 0.0
 	for i, line := range r.lines {
 		for name, success := range line {
-			if !strings.HasPrefix(name, "train/") || !strings.HasSuffix(name, "/success") || strings.Contains(name, "non-zero") {
+			if matched, _ := path.Match("train/*/success", name); !matched {
 				continue
 			}
 			if success >= best/2 || r.steps[len(r.steps)-1]-r.steps[i] < 2 && !ok {

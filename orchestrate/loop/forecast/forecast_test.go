@@ -75,9 +75,10 @@ func TestLedgerScoresPredictions(t *testing.T) {
 	if s = l.Validated(tasks(0.5, 1.5, 2.5, 3.5)); s.Inside || s.Right != 0.5 || l.Steps != 0 {
 		t.Errorf("%+v, %+v", s, l)
 	}
-	// it was off by 50 standard errors, the one before by none: the next interval is wider by the root of their mean square
+	// it was off by 50 standard errors, the one before by none: the next interval is as much wider
 	l.Updated(&Prediction{Change: 0.5, Error: 0.01, Freedom: 30})
-	if again := l.Validated(tasks(0.5, 1.5, 2.5, 3.5)); !again.Inside || math.Abs((again.High-0.5)/(s.High-0.5)-50/math.Sqrt(2)) > 0.01 {
+	again := l.Validated(tasks(0.5, 1.5, 2.5, 3.5))
+	if wider := (again.High - 0.5) / (s.High - 0.5); !again.Inside || math.Abs(wider-50/math.Sqrt(2)) > 0.01 {
 		t.Errorf("%+v after %+v", again, s)
 	}
 }

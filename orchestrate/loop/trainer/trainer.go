@@ -230,7 +230,9 @@ func (t *Trainer) advance(ctx context.Context) error {
 			return fmt.Errorf("validation after step %d: %w", step, err)
 		}
 		maps.Copy(values, m)
-		t.why.validated(step, episodes, values)
+		if due || step == t.Total { // that of a pause is not one of the run's
+			t.why.validated(step, episodes, values)
+		}
 		if due { // the last one is no verdict on the training
 			if early := t.State.EarlyStop.Validated(m.Floats(), t.Config.EarlyStop); early != nil {
 				values[early.Metric], ended = 1.0, early

@@ -56,7 +56,8 @@ func predicts(s *session.Session, given bool) bool {
 	if a.Buckets == "staleness" { // whose parts of groups are no groups
 		return false
 	}
-	return a.Enabled && !a.Only && !a.ExitAfter && a.Statistics && a.Profile == gradients.Exact && !given && !s.Actor.InStep()
+	updates, measured := a.Enabled && !a.Only && !a.ExitAfter, a.Statistics && a.Profile == gradients.Exact
+	return updates && measured && !given && !s.Actor.InStep()
 }
 
 // beforeUpdate remembers the weights of a step whose update is to be predicted.
@@ -78,15 +79,16 @@ func (o *why) Due(int) bool { return o.Config.Analysis.Enabled || o.Config.Compo
 
 // Look implements Observer.
 func (o *why) Look(_ context.Context, s *Step) error {
-	prediction, fit, err := (*forecast.Prediction)(nil), 0.0, error(nil)
+	var prediction *forecast.Prediction
+	var fit float64
 	if o.weights != nil {
-		err = o.clock.Measure("gradient_analysis", func() (err error) {
+		err := o.clock.Measure("gradient_analysis", func() (err error) {
 			prediction, fit, err = o.predict(s)
 			return err
 		})
-	}
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	if o.Config.Analysis.Enabled && !o.Config.Analysis.Only {
 		o.ledger.Updated(prediction)
@@ -149,8 +151,9 @@ func (o *why) validated(step int, episodes []*episode.Episode, line metrics.Line
 	score := o.ledger.Validated(means)
 	line.Add(scoredMetrics{score})
 	if score != nil {
-		o.Log.Infof("step %d forecast: the return was to move by %+.3g [%+.3g, %+.3g] since the last validation; it moved by "+
-			"%+.3g; %d of %d right", step, score.Predicted, score.Low, score.High, score.Came, o.ledger.Right, o.ledger.Scored)
+		o.Log.Infof("step %d forecast: the return was to move by %+.3g [%+.3g, %+.3g] since the last validation; it moved "+
+			"by %+.3g; %d of %d right", step, score.Predicted, score.Low, score.High, score.Came, o.ledger.Right,
+			o.ledger.Scored)
 	}
 }
 

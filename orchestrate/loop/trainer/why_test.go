@@ -31,8 +31,8 @@ const fourGroups = `{"group": 4, "ids": [3, 4, 5, 6], "mask": [0, 0, 1, 1], "rew
 func TestPredictionIsTheFirstOrder(t *testing.T) {
 	for _, how := range []string{"algorithm.norm_by_std=true", "algorithm.norm_by_std=false", "algorithm.advantage=rloo",
 		"actor.loss_aggregation=token-sum", "filter.include_zero=true"} {
-		run := given(t, fourGroups, "analysis.enabled=true", "analysis.num_buckets=2", "actor.lr=1e-6", "actor.mini_batch=16",
-			"filter.strategy=top_p", "filter.value=1", "filter.include_zero=false", how)
+		run := given(t, fourGroups, "analysis.enabled=true", "analysis.num_buckets=2", "actor.lr=1e-6",
+			"actor.mini_batch=16", "filter.strategy=top_p", "filter.value=1", "filter.include_zero=false", how)
 		run.rollouts.replay, run.preparation.given = nil, false
 		ctx := context.Background()
 		s := &Step{Number: 1, Line: metrics.Line{}}

@@ -17,7 +17,8 @@ const panels = [
   ["Distance to the reference", { "actor/kl_loss": "KL" }],
   ["Loss", { "train/loss": "supervised", "val/loss": "held out", "actor/pg_loss": "policy" }],
   ["Tokens without signal", { "why/no_signal_share": "all", "why/equal_reward_share": "groups that earned the same" }],
-  ["Change of the return between validations", { "forecast/score/came": "measured", "forecast/score/predicted": "predicted" }],
+  ["Change of the return between validations",
+    { "forecast/score/came": "measured", "forecast/score/predicted": "predicted" }],
   ["Reply length", { response_length: "tokens" }],
   ["Seconds per step", { "timing_s/step": "step", "timing_s/gen": "playing" }],
 ];

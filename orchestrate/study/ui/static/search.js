@@ -20,7 +20,8 @@ export async function searchPage(asked, live) {
       h("p", { class: "soft" }, "No episode fits."));
     foot.replaceChildren(h("span", { class: "soft" },
       `${found.length} episodes in ${steps} of ${(info.files[kind] || []).length} steps`),
-      next >= 0 ? h("button", { onclick: (event) => further(event.target) }, `search on from step ${next}`) : "", beside);
+      next < 0 ? "" : h("button", { onclick: (event) => further(event.target) }, `search on from step ${next}`),
+      beside);
     mark();
   };
   const further = async (button) => {
@@ -46,7 +47,7 @@ export async function searchPage(asked, live) {
 
 const columns = (run, ticked, mark) => [
   { head: "", show: (e) => h("input", {
-    type: "checkbox", checked: ticked.has(name(run, e)), "aria-label": `put beside: step ${e.step}, episode ${e.episode}`,
+    type: "checkbox", checked: ticked.has(name(run, e)), "aria-label": `choose step ${e.step}, episode ${e.episode}`,
     onchange: (event) => {
       ticked[event.target.checked ? "add" : "delete"](name(run, e));
       mark();
