@@ -192,7 +192,7 @@ func (m *whyMetrics) work(s *Step) string {
 		for _, row := range group.Rows {
 			n := s.Episodes[row].PolicyTokens()
 			all += n
-			if s.Chosen.Std[g] == 0 {
+			if g < len(s.Chosen.Std) && s.Chosen.Std[g] == 0 { // others are surplus (filter.max_batches)
 				alike += n
 			}
 		}
