@@ -38,7 +38,16 @@ func (b *bench) command(entry string, s work.Session) (*exec.Cmd, error) {
 	var err error
 	if program == report.Subject || program == work.OneProcess {
 		c = exec.Command(os.Args[0], b.gyre(program, dtype, s)...)
-	} else if c, err = b.peer(program, dtype, s); err != nil {
+	} else if s == work.Serving { // the clients are Gyre's
+		var python string
+		if python, err = b.options.python(program); err == nil {
+			c = exec.Command(os.Args[0], append(b.gyre(program, dtype, s), "-server", filepath.Join(filepath.Dir(python),
+				program))...)
+		}
+	} else {
+		c, err = b.peer(program, dtype, s)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.Env = append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(b.options.Threads))
@@ -63,6 +72,9 @@ func (b *bench) gyre(program, dtype string, s work.Session) []string {
 	}
 	if s == work.Distinct {
 		args = append(args, "-frozen")
+	}
+	if s == work.Serving && program == report.Subject {
+		args = append(args, "-server", "./gyre")
 	}
 	if s == work.Ranks && program == report.Subject {
 		args = append(args, "-ranks", strconv.Itoa(threads))

@@ -33,12 +33,9 @@ func (h *Host) Finished(out torch.Output) {
 	}
 }
 
-// GiveUp ends all that is being sampled, also for others who use the engine's driver.
-func (h *Host) GiveUp(err error) { h.giveUp(err) }
-
 // End refuses what is asked from now on. Nobody steps the engine any more.
 func (h *Host) End() {
-	h.giveUp(ErrClosed)
+	h.GiveUp(ErrClosed)
 	if !h.closes.Swap(true) {
 		close(h.ended)
 	}

@@ -33,7 +33,7 @@ func (h *Host) run() {
 			case <-drain:
 				drain = nil
 			case <-h.ctx.Done():
-				h.giveUp(context.Cause(h.ctx))
+				h.GiveUp(context.Cause(h.ctx))
 				return
 			}
 		}
@@ -48,7 +48,7 @@ func (h *Host) run() {
 			}
 		}
 		if h.ctx.Err() != nil {
-			h.giveUp(context.Cause(h.ctx))
+			h.GiveUp(context.Cause(h.ctx))
 			return
 		}
 		if h.driver.Unfinished() > 0 {
@@ -62,13 +62,10 @@ func (h *Host) step() {
 	outputs, err := h.driver.Step()
 	h.note() // before anybody hears of the end of a request
 	for _, out := range outputs {
-		if s := h.live[out.ID]; s != nil {
-			delete(h.live, out.ID)
-			s.end(out, nil)
-		}
+		h.Finished(out)
 	}
 	if err != nil {
-		h.giveUp(err)
+		h.GiveUp(err)
 		h.note()
 	}
 }
@@ -80,8 +77,8 @@ func (h *Host) note() {
 	}
 }
 
-// giveUp ends everything that is running with an error.
-func (h *Host) giveUp(err error) {
+// GiveUp ends everything that is running with an error, also for others who use the engine's driver.
+func (h *Host) GiveUp(err error) {
 	err = errors.Join(err, h.driver.Release())
 	for id, s := range h.live {
 		delete(h.live, id)
@@ -95,7 +92,7 @@ func (h *Host) abort(id uint64) {
 		return
 	}
 	if err := h.driver.Engine.Abort(id); err != nil {
-		h.giveUp(err)
+		h.GiveUp(err)
 	}
 }
 

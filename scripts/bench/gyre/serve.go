@@ -21,8 +21,9 @@ import (
 type Options struct {
 	Model   string // directory
 	On      torch.Placement
-	Threads int // of this process, or of each of its ranks
-	Ranks   int // processes of a training
+	Threads int    // of this process, or of each of its ranks
+	Ranks   int    // processes of a training
+	Server  string // program whose server is measured
 }
 
 // server holds what tasks need; each part is made by the first task that needs it.
@@ -31,6 +32,8 @@ type server struct {
 	log     io.Writer
 	loaded  *torch.Model
 	sampler *sampler
+	url     string  // of the HTTP server
+	stop    func()  // ends it
 	half    float64 // the rate of products in bf16 over that in f32, once it is known
 
 	adapted   adapted // of tasks with adapters: loaded is the first of them
@@ -47,6 +50,9 @@ func Serve(o Options, in io.Reader, out, log io.Writer) error {
 	defer s.close()
 	answer := json.NewEncoder(out)
 	hello := worker.Hello{Program: "gyre", Versions: map[string]string{"libgyre": torch.BuildInfo()}}
+	if o.Server != "" {
+		hello.Versions, hello.Notes = nil, []string{"the server's clients are Go's"}
+	}
 	if err := answer.Encode(worker.Line{Hello: &hello}); err != nil {
 		return err
 	}
@@ -79,6 +85,8 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.grpo(t)
 	case work.OpTrain:
 		return s.train(t)
+	case work.OpServe:
+		return s.serve(t)
 	case work.OpEnvironment:
 		return s.environment(t)
 	}
@@ -137,6 +145,9 @@ func (s *server) probe() (worker.Figures, error) {
 
 func (s *server) close() {
 	s.sampler.close()
+	if s.stop != nil {
+		s.stop()
+	}
 	if s.optimizer != nil {
 		s.optimizer.Close()
 	}

@@ -18,6 +18,8 @@ var sections = []struct{ op, title, explanation string }{
 		"sequence. Tokens/s are new tokens, prompts included in the time."},
 	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are " +
 		"reply tokens."},
+	{work.OpServe, "Serving", "Clients ask over HTTP, each for 64 tokens after 128, twice, as a stream. Tokens/s are new " +
+		"tokens of all clients, and peaks those of the clients' process."},
 	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
 	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of " +
 		"every sequence, shared ones too."},
@@ -50,6 +52,15 @@ func (r *Report) Markdown() string {
 		for _, c := range cases {
 			if turns := r.turns(c); turns != "" {
 				fmt.Fprintf(&b, "\nSeconds per turn as the history grows (medians):\n\n%s", turns)
+			}
+			for _, p := range r.Programs {
+				wait := func(part string) float64 {
+					return 1000 * Over(c.Samples[p.Name], func(s Sample) float64 { return s.Parts[part] }).Median
+				}
+				if c.Op == work.OpServe && len(c.Samples[p.Name]) > 0 {
+					fmt.Fprintf(&b, "\n%s, %s: %.0f ms to the first token, %.1f ms from token to token (medians).\n", c.Title,
+						p.Name, wait("first token"), wait("between tokens"))
+				}
 			}
 			waits := Over(c.Samples[Subject], func(s Sample) float64 { return s.Parts["waiting"] / s.Seconds })
 			if share := percent(waits); share != "" {

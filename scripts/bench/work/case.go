@@ -13,6 +13,7 @@ const (
 	OpGreedy   = "greedy"   // the most likely continuation of one prompt: do all programs hold the same model?
 	OpGenerate = "generate" // sample New tokens for every prompt, all together
 	OpRollout  = "rollout"  // turn after turn: append an observation to every history, sample a reply
+	OpServe    = "serve"    // clients ask over HTTP, Copies at a time
 	OpLogprobs = "logprobs" // log-probs of given sequences
 	OpUpdate   = "update"   // forward, backward and AdamW of a policy loss
 	// norms of the gradients of task, entropy and KL, for each half of the sequences and for all of them
@@ -57,6 +58,8 @@ func (t Task) Tokens() int {
 	switch t.Op {
 	case OpGenerate:
 		return len(t.Prompts) * t.Copies * t.New
+	case OpServe:
+		return len(t.Prompts) * t.New
 	case OpRollout:
 		for _, episode := range t.Observations {
 			n += len(episode) * t.New
@@ -80,7 +83,7 @@ type Case struct {
 	Peers   map[string]Floor `json:"-"` // the programs besides Gyre that know this work, and what is asked beside them
 	Long    bool             // takes minutes: measured once less than the others
 
-	Batch, Copies, Prompt, New int // generation and GRPO: prompts, sequences for each, tokens of each prompt and reply
+	Batch, Copies, Prompt, New int // generation, serving (clients) and GRPO: prompts, sequences for each, tokens of each prompt and reply
 	Turns                      int // rollouts: Batch episodes of so many turns
 	Rows, Length, Context      int // log-probs and updates: sequences, their tokens, those of them that all share
 
@@ -101,6 +104,7 @@ type Session string
 const (
 	Distinct     Session = "generate"
 	Shared       Session = "prefix"   // generation whose prompts share something: prefix caches are on
+	Serving      Session = "serve"    // servers of HTTP, and their clients
 	Scoring      Session = "logprobs" // no optimizer state
 	Update       Session = "update"
 	Group        Session = "group"
@@ -112,10 +116,12 @@ const (
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks, Environments}
+var Sessions = []Session{Distinct, Shared, Serving, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks, Environments}
 
 // HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
-func (s Session) HoldsModel() bool { return s != GRPO && s != Ranks && s != Environments }
+func (s Session) HoldsModel() bool {
+	return s != Serving && s != GRPO && s != Ranks && s != Environments
+}
 
 // OneProcess is the program that training over ranks is compared with: Gyre with all threads in one process.
 const OneProcess = "one process"
@@ -163,6 +169,15 @@ func Cases() []Case {
 		{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
 			Copies: 8, Prompt: 128, New: 64, Peers: map[string]Floor{"trl": {Speed: 2.5, HalfSpeed: 3}}},
 	}
+	for _, clients := range []int{1, 4, 16, 64} {
+		floor := Floor{}
+		if clients == 16 {
+			floor.Speed = 1.4
+		}
+		cases = append(cases, Case{Name: fmt.Sprintf("serve/%d", clients), Title: fmt.Sprintf("clients: %d", clients),
+			Op: OpServe, Session: Serving, Long: true, Batch: clients, Prompt: 128, New: 64,
+			Peers: map[string]Floor{"vllm": floor}})
+	}
 	for _, shard := range []string{"none", "optimizer", "full"} {
 		floor := Floor{}
 		if shard == "none" {
@@ -194,12 +209,12 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	return c.Session != Ranks && c.Session != LoRA && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
+	return c.Session != Ranks && c.Session != LoRA && c.Session != Serving && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
 		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
 // InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
 // others in a larger size.
 func (c Case) InCheck() bool {
-	return c.Session != Ranks && c.Session != Environments && c.Session != LoRA && c.Op != OpGRPO && c.Name != "generate/64"
+	return c.Session != Ranks && c.Session != Environments && c.Session != LoRA && c.Session != Serving && c.Op != OpGRPO && c.Name != "generate/64"
 }

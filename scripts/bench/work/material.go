@@ -59,6 +59,11 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 		if repeat == 0 {
 			t.New = min(t.New, 4)
 		}
+	case OpServe: // each client asks twice
+		t.Prompts, t.Copies = m.random(r, 2*c.Batch, c.Prompt), c.Batch
+		if repeat == 0 {
+			t.New = min(t.New, 4)
+		}
 	case OpRollout:
 		observations, err := m.observations(c.Batch, c.Turns, repeat)
 		if err != nil {
