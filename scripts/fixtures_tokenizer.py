@@ -302,9 +302,24 @@ def write_chats():
                     out.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+def write_expressions():
+    """What the lines of expressions.txt come to; each is a template that sees the last of CHATS, and TOOLS."""
+    folder = CHAT / "jinja" / "testdata"
+    with open(folder / "expressions.jsonl", "w", encoding="utf-8") as out:
+        out.write(json.dumps({"messages": CHATS[-1], "tools": TOOLS}, ensure_ascii=False) + "\n")
+        for line in (folder / "expressions.txt").read_text(encoding="utf-8").splitlines():
+            try:
+                texts, _ = render_jinja_template([json.loads(json.dumps(CHATS[-1]))], tools=TOOLS, chat_template=line)
+                row = {"template": line, "text": texts[0]}
+            except Exception as e:
+                row = {"template": line, "error": str(e)}
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         write_tokenizers(pathlib.Path(sys.argv[1]), True, sys.argv[2:])
     else:
         write_tokenizers(CHAT / "bpe" / "testdata", False)
+        write_expressions()
         write_chats()

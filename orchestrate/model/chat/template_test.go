@@ -161,7 +161,7 @@ func TestExpressions(t *testing.T) {
 		`{{ 1 + 2 }}|{{ "a" + "b" }}|{{ ([1] + [2, 3]) | length }}|{{ 1 ~ "x" }}`:      "3|ab|3|1x",
 		`{{ "a-b" | replace("-", "+") }}{{ "a,b".replace(",", ";") }}`:                 "a+ba;b",
 		`{{ ["x", "y"] | join(", ") }}{{ "-".join(["p", "q"]) }}`:                      "x, yp-q",
-		`{{ "x" | center(5) }}|{{ "%03d" | format(7) }}|{{ "a".ljust(3, " ") }}|`:      "  x  |007|a  |",
+		`{{ "%s-%d" | format("x", 7) }}|{{ "é☃x".find("x") }}|{{ [2, 1] | sort }}`:     "x-7|2|[1, 2]",
 		`{{ missing }}|{{ missing | default("d") }}`:                                   "|d",
 		`{% set n = namespace(x=1) %}{% set n.x = n.x + 1 %}{{ n.x }}`:                 "2",
 		`{{ "yes" if 1 + 1 == 2 else "no" }}{{ "a" if false }}`:                        "yes",

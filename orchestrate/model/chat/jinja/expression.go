@@ -11,15 +11,15 @@ import (
 )
 
 // expr computes a value in a scope. The parser makes these functions; there is no other form of a template.
-type expr func(*scope) (Value, error)
+type expr func(*scope) Value
 
 // parser reads the segments of a template, and the tokens of the one it is in.
 type parser struct {
 	segments []segment
 	at       int // of the next segment
 	tokens   []token
-	ends     []string // the tags that end the blocks under way
-	depth    int      // of the expression
+	blocks   int // under way
+	depth    int // of the expression
 }
 
 func (p *parser) peek() token {
@@ -50,13 +50,13 @@ func (p *parser) skip(text string) bool {
 	return true
 }
 
-// fail ends the parsing; Compile recovers it.
+// fail names the line.
 func (p *parser) fail(format string, args ...any) {
 	line := 0
 	if p.at > 0 {
 		line = p.segments[p.at-1].line
 	}
-	panic(fmt.Errorf("line %d: %s", line, fmt.Sprintf(format, args...)))
+	fail("line %d: %s", line, fmt.Sprintf(format, args...))
 }
 
 func (p *parser) expect(text string) {
@@ -99,18 +99,15 @@ func (p *parser) tuple(conditional bool, ends ...string) expr {
 }
 
 func list(items []expr, tuple bool) expr {
-	return func(s *scope) (Value, error) {
+	return func(s *scope) Value {
 		values := make([]Value, len(items))
 		for i, item := range items {
-			var err error
-			if values[i], err = item(s); err != nil {
-				return nil, err
-			}
+			values[i] = item(s)
 		}
 		if tuple {
-			return starlark.Tuple(values), nil
+			return starlark.Tuple(values)
 		}
-		return starlark.NewList(values), nil
+		return starlark.NewList(values)
 	}
 }
 
@@ -119,16 +116,12 @@ func (p *parser) expression() expr {
 	then := p.either()
 	for p.skip("if") {
 		yes, condition := then, p.either()
-		no := constant(Undefined(""))
+		no := constant(Undefined("the inline if-expression without an else"))
 		if p.skip("else") {
 			no = p.expression()
 		}
-		then = func(s *scope) (Value, error) {
-			c, err := condition(s)
-			if err != nil {
-				return nil, err
-			}
-			if c.Truth() {
+		then = func(s *scope) Value {
+			if condition(s).Truth() {
 				return yes(s)
 			}
 			return no(s)
@@ -137,14 +130,13 @@ func (p *parser) expression() expr {
 	return then
 }
 
-func constant(v Value) expr { return func(*scope) (Value, error) { return v, nil } }
+func constant(v Value) expr { return func(*scope) Value { return v } }
 
 // choice is a and b, a or b: the right is computed if the truth of the left is other than stop.
 func choice(left, right expr, stop bool) expr {
-	return func(s *scope) (Value, error) {
-		v, err := left(s)
-		if err != nil || bool(v.Truth()) == stop {
-			return v, err
+	return func(s *scope) Value {
+		if v := left(s); bool(v.Truth()) == stop {
+			return v
 		}
 		return right(s)
 	}
@@ -180,103 +172,71 @@ func (p *parser) not() expr {
 		return p.compare()
 	}
 	inner := p.not()
-	return unary(inner, func(v Value) (Value, error) { return !v.Truth(), nil })
-}
-
-func unary(inner expr, f func(Value) (Value, error)) expr {
-	return func(s *scope) (Value, error) {
-		v, err := inner(s)
-		if err != nil {
-			return nil, err
-		}
-		return f(v)
-	}
-}
-
-func binary(left, right expr, f func(x, y Value) (Value, error)) expr {
-	return func(s *scope) (Value, error) {
-		x, err := left(s)
-		if err != nil {
-			return nil, err
-		}
-		y, err := right(s)
-		if err != nil {
-			return nil, err
-		}
-		return f(x, y)
-	}
+	return func(s *scope) Value { return !inner(s).Truth() }
 }
 
 var comparisons = map[string]syntax.Token{"==": syntax.EQL, "!=": syntax.NEQ, "<": syntax.LT, "<=": syntax.LE,
 	">": syntax.GT, ">=": syntax.GE}
 
 func (p *parser) compare() expr {
-	left := p.chain([]string{"+", "-"}, p.concatenation)
+	sum := func() expr { return p.chain([]string{"+", "-"}, p.concatenation) }
+	left := sum()
 	var whole expr
 	for {
-		var f func(x, y Value) (Value, error)
+		var f func(x, y Value) bool
 		op := p.peek().text
 		switch {
 		case p.is("==", "!=", "<", "<=", ">", ">="):
+			f = func(x, y Value) bool { return compare(comparisons[op], x, y) }
+		case p.is("in"):
+			f = func(x, y Value) bool { return contains(y, x) }
+		case p.is("not") && len(p.tokens) > 1 && p.tokens[1] == token{'n', "in"}:
 			p.next()
-			f = func(x, y Value) (Value, error) {
-				ok, err := compare(comparisons[op], x, y)
-				return starlark.Bool(ok), err
-			}
-		case p.is("in") || p.is("not") && len(p.tokens) > 1 && p.tokens[1] == token{'n', "in"}:
-			if p.skip("not") {
-				op = "not"
-			}
-			p.next()
-			f = func(x, y Value) (Value, error) {
-				ok, err := contains(y, x)
-				return starlark.Bool(ok == (op == "in")), err
-			}
+			f = func(x, y Value) bool { return !contains(y, x) }
 		default:
 			if whole == nil {
 				return left
 			}
 			return whole
 		}
-		right := p.chain([]string{"+", "-"}, p.concatenation)
-		if step := binary(left, right, f); whole == nil {
+		p.next()
+		first, second := left, sum()
+		step := func(s *scope) Value { return starlark.Bool(f(first(s), second(s))) }
+		if left = second; whole == nil {
 			whole = step
 		} else {
 			whole = choice(whole, step, false)
 		}
-		left = right
 	}
 }
-
-var arithmetic = map[string]syntax.Token{"+": syntax.PLUS, "-": syntax.MINUS, "*": syntax.STAR, "/": syntax.SLASH,
-	"//": syntax.SLASHSLASH, "%": syntax.PERCENT}
 
 func (p *parser) chain(ops []string, operand func() expr) expr {
 	left := operand()
 	for p.is(ops...) {
-		op := p.next().text
-		left = binary(left, operand(), func(x, y Value) (Value, error) { return calculate(op, x, y) })
+		op, first, second := p.next().text, left, operand()
+		left = func(s *scope) Value { return calculate(op, first(s), second(s)) }
 	}
 	return left
 }
 
 func (p *parser) concatenation() expr {
-	product := func() expr { return p.chain([]string{"*", "/", "//", "%"}, p.power) }
+	product := func() expr {
+		return p.chain([]string{"*", "/", "//", "%"}, func() expr { return p.signed(true) })
+	}
 	left := product()
 	for p.skip("~") {
-		left = binary(left, product(), func(x, y Value) (Value, error) { return starlark.String(Text(x) + Text(y)), nil })
+		first, second := left, product()
+		left = func(s *scope) Value { return starlark.String(Text(first(s)) + Text(second(s))) }
 	}
 	return left
 }
-
-func (p *parser) power() expr { return p.chain([]string{"**"}, func() expr { return p.signed(true) }) }
 
 func (p *parser) signed(filters bool) expr {
 	defer p.deeper()()
 	var e expr
 	if p.is("-", "+") {
-		op := map[string]syntax.Token{"-": syntax.MINUS, "+": syntax.PLUS}[p.next().text]
-		e = unary(p.signed(false), func(v Value) (Value, error) { return starlark.Unary(op, v) })
+		op, inner := arithmetic[p.next().text], p.signed(false)
+		e = func(s *scope) Value { return must(starlark.Unary(op, inner(s))) }
 	} else {
 		e = p.primary()
 	}
@@ -305,7 +265,7 @@ func (p *parser) primary() expr {
 		case "none":
 			return constant(starlark.None)
 		}
-		return func(s *scope) (Value, error) { return s.get(t.text), nil }
+		return func(s *scope) Value { return s.get(t.text) }
 	case t.kind == 's':
 		text := t.text
 		for p.peek().kind == 's' {
@@ -313,17 +273,9 @@ func (p *parser) primary() expr {
 		}
 		return constant(starlark.String(text))
 	case t.kind == 'i':
-		n, err := strconv.ParseInt(strings.ReplaceAll(t.text, "_", ""), 10, 64)
-		if err != nil {
-			p.fail("%s: %v", t.text, err)
-		}
-		return constant(starlark.MakeInt64(n))
+		return constant(starlark.MakeInt64(must(strconv.ParseInt(strings.ReplaceAll(t.text, "_", ""), 10, 64))))
 	case t.kind == 'f':
-		f, err := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64)
-		if err != nil {
-			p.fail("%s: %v", t.text, err)
-		}
-		return constant(starlark.Float(f))
+		return constant(starlark.Float(must(strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64))))
 	case t == token{'o', "("}:
 		e := p.tuple(true, ")")
 		p.expect(")")
@@ -362,22 +314,12 @@ func (p *parser) dict() expr {
 		p.expect(":")
 		values = append(values, p.expression())
 	}
-	return func(s *scope) (Value, error) {
+	return func(s *scope) Value {
 		d := starlark.NewDict(len(keys))
 		for i := range keys {
-			k, err := keys[i](s)
-			if err != nil {
-				return nil, err
-			}
-			v, err := values[i](s)
-			if err != nil {
-				return nil, err
-			}
-			if err := d.SetKey(k, v); err != nil {
-				return nil, err
-			}
+			must(0, d.SetKey(keys[i](s), values[i](s)))
 		}
-		return d, nil
+		return d
 	}
 }
 
@@ -389,26 +331,16 @@ func (p *parser) postfix(e expr) expr {
 		case p.skip("."):
 			t := p.next()
 			if t.kind == 'i' {
-				n, _ := strconv.Atoi(t.text)
-				e = unary(of, func(v Value) (Value, error) { return item(v, starlark.MakeInt(n)) })
+				n := starlark.MakeInt(must(strconv.Atoi(t.text)))
+				e = func(s *scope) Value { return item(of(s), n) }
 				continue
 			}
-			e = unary(of, func(v Value) (Value, error) { return attribute(v, t.text) })
+			e = func(s *scope) Value { return attribute(of(s), t.text) }
 		case p.skip("["):
 			e = p.subscript(of)
 		case p.skip("("):
 			args := p.arguments()
-			e = func(s *scope) (Value, error) {
-				f, err := of(s)
-				if err != nil {
-					return nil, err
-				}
-				values, err := args.in(s)
-				if err != nil {
-					return nil, err
-				}
-				return s.call(f, values)
-			}
+			e = func(s *scope) Value { return s.call(of(s), args.in(s)) }
 		default:
 			return e
 		}
@@ -419,8 +351,10 @@ func (p *parser) subscript(of expr) expr {
 	var parts [3]expr
 	n := 0
 	for {
-		if !p.is(":", "]") {
+		if parts[n] = constant(starlark.None); !p.is(":", "]") {
 			parts[n] = p.expression()
+		} else if p.is("]") && n == 0 {
+			p.fail("a subscript is empty")
 		}
 		if n == 2 || !p.skip(":") {
 			break
@@ -429,23 +363,12 @@ func (p *parser) subscript(of expr) expr {
 	}
 	p.expect("]")
 	if n == 0 {
-		if parts[0] == nil {
-			p.fail("a subscript is empty")
-		}
-		return binary(of, parts[0], item)
+		return func(s *scope) Value { return item(of(s), parts[0](s)) }
 	}
-	return func(s *scope) (Value, error) {
-		v, err := of(s)
-		if err != nil {
-			return nil, err
-		}
-		var bounds [3]Value
-		for i, part := range parts {
-			if bounds[i] = starlark.None; part != nil {
-				if bounds[i], err = part(s); err != nil {
-					return nil, err
-				}
-			}
+	return func(s *scope) Value {
+		v, bounds := of(s), [3]Value{starlark.None, starlark.None, starlark.None}
+		for i := range n + 1 {
+			bounds[i] = parts[i](s)
 		}
 		return slice(v, bounds)
 	}
@@ -478,22 +401,15 @@ func (p *parser) arguments() (a arguments) {
 }
 
 // in computes them in a scope.
-func (a arguments) in(s *scope) (out call, err error) {
+func (a arguments) in(s *scope) call {
+	out := call{scope: s}
 	for _, e := range a.positional {
-		v, err := e(s)
-		if err != nil {
-			return out, err
-		}
-		out.args = append(out.args, v)
+		out.args = append(out.args, e(s))
 	}
 	for i, e := range a.named {
-		v, err := e(s)
-		if err != nil {
-			return out, err
-		}
-		out.kwargs = append(out.kwargs, starlark.Tuple{starlark.String(a.names[i]), v})
+		out.kwargs = append(out.kwargs, starlark.Tuple{starlark.String(a.names[i]), e(s)})
 	}
-	return out, nil
+	return out
 }
 
 func (p *parser) filter(of expr) expr {
@@ -506,21 +422,7 @@ func (p *parser) filter(of expr) expr {
 	if p.skip("(") {
 		args = p.arguments()
 	}
-	return func(s *scope) (Value, error) {
-		v, err := of(s)
-		if err != nil {
-			return nil, err
-		}
-		c, err := args.in(s)
-		if err != nil {
-			return nil, err
-		}
-		c.scope = s
-		if v, err = f(v, c); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return v, nil
-	}
+	return func(s *scope) Value { return f(of(s), args.in(s)) }
 }
 
 func (p *parser) test(of expr) expr {
@@ -533,23 +435,9 @@ func (p *parser) test(of expr) expr {
 	var args arguments
 	if p.skip("(") {
 		args = p.arguments()
-	} else if t := p.peek(); t.kind != 0 && (t.kind != 'o' || p.is("(", "[", "{")) && !p.is("else", "or", "and", "is", "if",
-		"not", "in", "recursive") {
+	} else if t := p.peek(); t.kind != 0 && (t.kind != 'o' || p.is("(", "[", "{")) &&
+		!p.is("else", "or", "and", "is", "if", "not", "in") {
 		args.positional = []expr{p.postfix(p.primary())}
 	}
-	return func(s *scope) (Value, error) {
-		v, err := of(s)
-		if err != nil {
-			return nil, err
-		}
-		c, err := args.in(s)
-		if err != nil {
-			return nil, err
-		}
-		ok, err := f(v, c)
-		if err != nil {
-			return nil, fmt.Errorf("is %s: %w", name, err)
-		}
-		return starlark.Bool(ok != negated), nil
-	}
+	return func(s *scope) Value { return starlark.Bool(f(of(s), args.in(s)) != negated) }
 }

@@ -1,407 +1,240 @@
 package jinja
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
 // filter computes a value from the one before the |.
-type filter func(v Value, c call) (Value, error)
+type filter func(v Value, c call) Value
 
 var filters map[string]filter
 
 func init() { // the table refers to itself
+	escapes := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
+	escape := func(v Value, _ call) Value { return starlark.String(escapes.Replace(Text(v))) }
+	count := func(v Value, _ call) Value { return starlark.MakeInt(length(v)) }
 	filters = map[string]filter{
 		"tojson": toJSON, "trim": ofText("strip"), "lower": ofText("lower"), "upper": ofText("upper"),
-		"title": ofText("title"), "capitalize": ofText("capitalize"), "replace": ofText("replace"),
-		"center": ofText("center"), "safe": same, "string": func(v Value, _ call) (Value, error) {
-			return starlark.String(Text(v)), nil
+		"title": title, "capitalize": ofText("capitalize"), "replace": ofText("replace"),
+		"safe": func(v Value, _ call) Value { return v }, "escape": escape, "e": escape,
+		"string":  func(v Value, _ call) Value { return starlark.String(Text(v)) },
+		"format":  func(v Value, c call) Value { return calculate("%", starlark.String(Text(v)), starlark.Tuple(c.args)) },
+		"default": orDefault, "d": orDefault, "length": count, "count": count, "indent": indent, "join": join,
+		"first": func(v Value, _ call) Value { return item(starlark.Tuple(elements(v)), starlark.MakeInt(0)) },
+		"last":  func(v Value, _ call) Value { return item(starlark.Tuple(elements(v)), starlark.MakeInt(-1)) },
+		"list":  func(v Value, _ call) Value { return starlark.NewList(slices.Clone(elements(v))) },
+		"reverse": func(v Value, _ call) Value {
+			return slice(v, [3]Value{starlark.None, starlark.None, starlark.MakeInt(-1)})
 		},
-		"escape": escaped, "e": escaped, "format": format, "indent": indent, "wordcount": wordCount,
-		"default": orDefault, "d": orDefault, "length": count, "count": count, "first": end(0), "last": end(-1),
-		"list": toList, "reverse": reversed, "sort": sorted, "unique": unique, "join": join, "sum": sum,
-		"max": extreme(1), "min": extreme(-1), "int": toInt, "float": toFloat, "abs": absolute, "round": round,
-		"items": items, "dictsort": dictSort, "attr": func(v Value, c call) (Value, error) {
-			name := Text(c.or(0, "name", starlark.None))
-			if m, err := method(v, name); m != nil || err != nil {
-				return m, err
+		"sum": func(v Value, c call) Value {
+			total := c.or(1, "start", starlark.MakeInt(0))
+			for _, one := range elements(v) {
+				total = calculate("+", total, path(one, c.or(0, "attribute", starlark.None)))
 			}
-			return Undefined(name), nil
+			return total
+		},
+		"sort": sorted, "unique": unique, "dictsort": dictSort, "items": items, "int": toInt, "float": toFloat,
+		"abs": func(v Value, _ call) Value {
+			if compare(syntax.LT, v, starlark.MakeInt(0)) {
+				return must(starlark.Unary(syntax.MINUS, v))
+			}
+			return v
 		},
 		"map": mapped, "select": choose(false, true), "reject": choose(false, false),
 		"selectattr": choose(true, true), "rejectattr": choose(true, false),
 	}
 }
 
-func same(v Value, _ call) (Value, error) { return v, nil }
-
 // ofText is the method of a string.
 func ofText(name string) filter {
-	return func(v Value, c call) (Value, error) {
-		m, err := method(starlark.String(Text(v)), name)
-		if err != nil {
-			return nil, err
+	return func(v Value, c call) Value { return c.scope.call(method(starlark.String(Text(v)), name), c) }
+}
+
+// title is Jinja's, which takes fewer characters for the start of a word than str.title does.
+func title(v Value, _ call) Value {
+	starts := true
+	return starlark.String(strings.Map(func(r rune) rune {
+		is := starts
+		starts = IsSpace(r) || strings.ContainsRune("-({[<", r)
+		if is {
+			return unicode.ToUpper(r)
 		}
-		return c.scope.call(m, c)
-	}
+		return unicode.ToLower(r)
+	}, Text(v)))
 }
 
-var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
-
-func escaped(v Value, _ call) (Value, error) {
-	return starlark.String(htmlEscapes.Replace(Text(v))), nil
-}
-
-func format(v Value, c call) (Value, error) { return percent(Text(v), starlark.Tuple(c.args)) }
-
-func indent(v Value, c call) (Value, error) {
+func indent(v Value, c call) Value {
 	pad, isText := c.or(0, "width", starlark.MakeInt(4)).(starlark.String)
 	if !isText {
-		n, err := c.integer(0, "width", 4)
-		if err != nil {
-			return nil, err
-		}
-		pad = starlark.String(strings.Repeat(" ", max(0, min(n, MaxRange))))
+		pad = starlark.String(strings.Repeat(" ", max(0, min(c.integer(0, "width", 4), MaxRange))))
 	}
 	lines := strings.Split(Text(v), "\n")
 	for i, line := range lines {
-		first := i == 0 && !bool(c.or(1, "first", starlark.False).Truth())
-		if !first && (line != "" || bool(c.or(2, "blank", starlark.False).Truth())) {
+		if (i > 0 || c.flag(1, "first")) && (line != "" || c.flag(2, "blank")) {
 			lines[i] = string(pad) + line
 		}
 	}
-	return starlark.String(strings.Join(lines, "\n")), nil
+	return starlark.String(strings.Join(lines, "\n"))
 }
 
-func wordCount(v Value, _ call) (Value, error) {
-	return starlark.MakeInt(len(strings.Fields(Text(v)))), nil
-}
-
-func orDefault(v Value, c call) (Value, error) {
-	_, undefined := v.(Undefined)
-	if undefined || bool(c.or(1, "boolean", starlark.False).Truth()) && !bool(v.Truth()) {
-		return c.or(0, "default_value", starlark.String("")), nil
+func orDefault(v Value, c call) Value {
+	if _, undefined := v.(Undefined); undefined || c.flag(1, "boolean") && !bool(v.Truth()) {
+		return c.or(0, "default_value", starlark.String(""))
 	}
-	return v, nil
+	return v
 }
 
-func count(v Value, _ call) (Value, error) {
-	n, err := length(v)
-	return starlark.MakeInt(n), err
-}
-
-func end(at int) filter {
-	return func(v Value, _ call) (Value, error) {
-		all, err := elements(v)
-		if err != nil {
-			return nil, err
-		}
-		return item(starlark.Tuple(all), starlark.MakeInt(at))
+// path is an attribute of attributes, "a.b" or "0", or v itself if there is no name.
+func path(v Value, name Value) Value {
+	if name == starlark.None {
+		return v
 	}
-}
-
-func toList(v Value, _ call) (Value, error) {
-	all, err := elements(v)
-	return starlark.NewList(slices.Clone(all)), err
-}
-
-func reversed(v Value, _ call) (Value, error) {
-	return slice(v, [3]Value{starlark.None, starlark.None, starlark.MakeInt(-1)})
-}
-
-// path is an attribute of attributes, "a.b" or "0".
-func path(v Value, name Value) (Value, error) {
 	for _, part := range strings.Split(Text(name), ".") {
 		key := Value(starlark.String(part))
 		if n, err := strconv.Atoi(part); err == nil {
 			key = starlark.MakeInt(n)
 		}
-		var err error
-		if v, err = item(v, key); err != nil {
-			return nil, err
-		}
+		v = item(v, key)
 	}
-	return v, nil
+	return v
 }
 
-// keyed gives for each element what is compared of it: an attribute, in small letters unless asked otherwise.
-func keyed(v Value, c call, attribute, sensitive int) (all, keys []Value, err error) {
-	if all, err = elements(v); err != nil {
-		return nil, nil, err
+// key is what is compared of a value: an attribute, in small letters unless asked otherwise.
+func key(v Value, c call, attribute, sensitive int) Value {
+	v = path(v, c.or(attribute, "attribute", starlark.None))
+	if s, ok := v.(starlark.String); ok && !c.flag(sensitive, "case_sensitive") {
+		return starlark.String(strings.ToLower(string(s)))
 	}
-	all = slices.Clone(all)
-	name := c.or(attribute, "attribute", starlark.None)
-	for _, one := range all {
-		if name != starlark.None {
-			if one, err = path(one, name); err != nil {
-				return nil, nil, err
-			}
-		}
-		if s, ok := one.(starlark.String); ok && !bool(c.or(sensitive, "case_sensitive", starlark.False).Truth()) {
-			one = starlark.String(strings.ToLower(string(s)))
-		}
-		keys = append(keys, one)
-	}
-	return all, keys, nil
+	return v
 }
 
-// order sorts places by keys.
-func order(keys []Value, reverse bool) (places []int, err error) {
-	for i := range keys {
-		places = append(places, i)
-	}
-	slices.SortStableFunc(places, func(a, b int) int {
-		if reverse {
-			a, b = b, a
+func sorted(v Value, c call) Value {
+	all := slices.Clone(elements(v))
+	slices.SortStableFunc(all, func(a, b Value) int {
+		x, y := key(a, c, 2, 1), key(b, c, 2, 1)
+		if c.flag(0, "reverse") {
+			x, y = y, x
 		}
-		less, failed := compare(syntax.LT, keys[a], keys[b])
-		more, _ := compare(syntax.GT, keys[a], keys[b])
-		err = cmp.Or(err, failed)
-		return map[bool]int{true: 1}[more] - map[bool]int{true: 1}[less]
+		switch {
+		case compare(syntax.LT, x, y):
+			return -1
+		case compare(syntax.GT, x, y):
+			return 1
+		}
+		return 0
 	})
-	return places, err
+	return starlark.NewList(all)
 }
 
-func sorted(v Value, c call) (Value, error) {
-	all, keys, err := keyed(v, c, 2, 1)
-	if err != nil {
-		return nil, err
-	}
-	places, err := order(keys, bool(c.or(0, "reverse", starlark.False).Truth()))
-	out := make([]Value, len(all))
-	for i, place := range places {
-		out[i] = all[place]
-	}
-	return starlark.NewList(out), err
-}
-
-func unique(v Value, c call) (Value, error) {
-	all, keys, err := keyed(v, c, 1, 0)
-	if err != nil {
-		return nil, err
-	}
-	seen := starlark.NewList(nil)
-	var out []Value
-	for i, key := range keys {
-		known, err := contains(seen, key)
-		if err != nil {
-			return nil, err
-		}
-		if !known {
-			out = append(out, all[i])
-			_ = seen.Append(key) // nobody iterates
+func unique(v Value, c call) Value {
+	var out, seen []Value
+	for _, one := range elements(v) {
+		if k := key(one, c, 1, 0); !contains(starlark.Tuple(seen), k) {
+			out, seen = append(out, one), append(seen, k)
 		}
 	}
-	return starlark.NewList(out), nil
+	return starlark.NewList(out)
 }
 
-func extreme(sign int) filter {
-	return func(v Value, c call) (Value, error) {
-		all, keys, err := keyed(v, c, 1, 0)
-		if err != nil || len(all) == 0 {
-			return Undefined("No aggregated item, sequence was empty."), err
+func dictSort(v Value, c call) Value {
+	at := map[string]string{"key": "0", "value": "1"}[Text(c.or(1, "by", starlark.String("key")))]
+	return sorted(items(v, c), call{args: []Value{c.or(2, "reverse", starlark.False),
+		c.or(0, "case_sensitive", starlark.False), starlark.String(at)}})
+}
+
+func items(v Value, _ call) Value {
+	if _, undefined := v.(Undefined); undefined {
+		return starlark.NewList(nil)
+	}
+	d, ok := v.(*starlark.Dict)
+	if !ok {
+		fail("Can only get item pairs from a mapping.")
+	}
+	var all []Value
+	for _, pair := range d.Items() {
+		all = append(all, pair)
+	}
+	return starlark.NewList(all)
+}
+
+func join(v Value, c call) Value {
+	var parts []string
+	for _, one := range elements(v) {
+		parts = append(parts, Text(path(one, c.or(1, "attribute", starlark.None))))
+	}
+	return starlark.String(strings.Join(parts, Text(c.or(0, "d", starlark.String("")))))
+}
+
+func toInt(v Value, c call) Value {
+	text := strings.ReplaceAll(strings.TrimSpace(Text(number(v))), "_", "")
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return starlark.MakeInt64(n)
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1<<62 {
+		return starlark.MakeInt64(int64(f))
+	}
+	return c.or(0, "default", starlark.MakeInt(0))
+}
+
+func toFloat(v Value, c call) Value {
+	if f, err := strconv.ParseFloat(strings.TrimSpace(Text(number(v))), 64); err == nil {
+		return starlark.Float(f)
+	}
+	return c.or(0, "default", starlark.Float(0))
+}
+
+func mapped(v Value, c call) Value {
+	name := c.or(-1, "attribute", starlark.None)
+	f := func(v Value, c call) Value {
+		if v = path(v, name); v.Type() == "undefined" {
+			return c.or(-1, "default", v)
 		}
-		places, err := order(keys, sign > 0)
-		return all[places[0]], err
+		return v
 	}
-}
-
-func join(v Value, c call) (Value, error) {
-	all, err := elements(v)
-	name := c.or(1, "attribute", starlark.None)
-	parts := make([]string, len(all))
-	for i, one := range all {
-		if name != starlark.None {
-			if one, err = path(one, name); err != nil {
-				return nil, err
-			}
-		}
-		parts[i] = Text(one)
-	}
-	return starlark.String(strings.Join(parts, Text(c.or(0, "d", starlark.String(""))))), err
-}
-
-func sum(v Value, c call) (Value, error) {
-	all, err := elements(v)
-	total, name := c.or(1, "start", starlark.MakeInt(0)), c.or(0, "attribute", starlark.None)
-	for _, one := range all {
-		if name != starlark.None {
-			if one, err = path(one, name); err != nil {
-				return nil, err
-			}
-		}
-		if total, err = calculate("+", total, one); err != nil {
-			return nil, err
-		}
-	}
-	return total, err
-}
-
-func toInt(v Value, c call) (Value, error) {
-	switch v := number(v).(type) {
-	case starlark.Int:
-		return v, nil
-	case starlark.Float:
-		return starlark.NumberToInt(v)
-	case starlark.String:
-		text := strings.ReplaceAll(strings.TrimSpace(string(v)), "_", "")
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			return starlark.MakeInt64(n), nil
-		}
-		if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1<<62 {
-			return starlark.MakeInt64(int64(f)), nil
-		}
-	}
-	return c.or(0, "default", starlark.MakeInt(0)), nil
-}
-
-func toFloat(v Value, c call) (Value, error) {
-	if f, ok := starlark.AsFloat(number(v)); ok {
-		return starlark.Float(f), nil
-	}
-	if f, err := strconv.ParseFloat(strings.TrimSpace(Text(v)), 64); err == nil {
-		return starlark.Float(f), nil
-	}
-	return c.or(0, "default", starlark.Float(0)), nil
-}
-
-func absolute(v Value, _ call) (Value, error) {
-	if negative, err := compare(syntax.LT, v, starlark.MakeInt(0)); err != nil || !negative {
-		return v, err
-	}
-	return starlark.Unary(syntax.MINUS, v)
-}
-
-func round(v Value, c call) (Value, error) {
-	digits, err := c.integer(0, "precision", 0)
-	f, ok := starlark.AsFloat(number(v))
-	if err != nil || !ok {
-		return nil, cmp.Or(err, fmt.Errorf("a value of type %s is no number", v.Type()))
-	}
-	scale := math.Pow(10, float64(digits))
-	switch method := Text(c.or(1, "method", starlark.String("common"))); method {
-	case "common":
-		if digits >= 0 { // as printing does: half to even, of the exact value
-			f, err = strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
-			return starlark.Float(f), err
-		}
-		return starlark.Float(math.RoundToEven(f*scale) / scale), nil
-	case "ceil":
-		return starlark.Float(math.Ceil(f*scale) / scale), nil
-	case "floor":
-		return starlark.Float(math.Floor(f*scale) / scale), nil
-	default:
-		return nil, fmt.Errorf("the method %q is not known", method)
-	}
-}
-
-func items(v Value, _ call) (Value, error) {
-	switch v := v.(type) {
-	case Undefined:
-		return starlark.NewList(nil), nil
-	case *starlark.Dict:
-		var all []Value
-		for _, pair := range v.Items() {
-			all = append(all, pair)
-		}
-		return starlark.NewList(all), nil
-	}
-	return nil, errors.New("Can only get item pairs from a mapping.") //nolint:staticcheck // Jinja's words
-}
-
-func dictSort(v Value, c call) (Value, error) {
-	pairs, err := items(v, c)
-	if err != nil {
-		return nil, err
-	}
-	at := "0"
-	if by := Text(c.or(1, "by", starlark.String("key"))); by == "value" {
-		at = "1"
-	}
-	named := []starlark.Tuple{{starlark.String("attribute"), starlark.String(at)},
-		{starlark.String("reverse"), c.or(2, "reverse", starlark.False)},
-		{starlark.String("case_sensitive"), c.or(0, "case_sensitive", starlark.False)}}
-	return sorted(pairs, call{kwargs: named, scope: c.scope})
-}
-
-func mapped(v Value, c call) (Value, error) {
-	all, err := elements(v)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Value, len(all))
-	name, byName := c.take(-1, "attribute")
-	var f filter
-	if !byName {
-		if len(c.args) == 0 {
-			return nil, errors.New("expected a filter or attribute=…")
-		}
-		if f = filters[Text(c.args[0])]; f == nil {
-			return nil, fmt.Errorf("the filter %q is not known", Text(c.args[0]))
+	if name == starlark.None {
+		f = filters[Text(c.or(0, "filter", starlark.None))]
+		if f == nil {
+			fail("map: the filter %s is not known", repr(c.or(0, "filter", starlark.None), 0))
 		}
 		c.args = c.args[1:]
 	}
-	for i, one := range all {
-		if byName {
-			out[i], err = path(one, name)
-			if _, undefined := out[i].(Undefined); undefined {
-				out[i] = c.or(-1, "default", out[i])
-			}
-		} else {
-			out[i], err = f(one, c)
-		}
-		if err != nil {
-			return nil, err
-		}
+	var out []Value
+	for _, one := range elements(v) {
+		out = append(out, f(one, c))
 	}
-	return starlark.NewList(out), nil
+	return starlark.NewList(out)
 }
 
 // choose keeps the elements that pass a test, or (keep false) those that do not; of them or of an attribute of theirs.
 func choose(attribute, keep bool) filter {
-	return func(v Value, c call) (Value, error) {
-		all, err := elements(v)
-		if err != nil {
-			return nil, err
-		}
-		var name Value
+	return func(v Value, c call) Value {
+		name := Value(starlark.None)
 		if attribute {
 			if len(c.args) == 0 {
-				return nil, errors.New("expected the name of an attribute")
+				fail("expected the name of an attribute")
 			}
 			name, c.args = c.args[0], c.args[1:]
 		}
-		passes := test(func(v Value, _ call) (bool, error) { return bool(v.Truth()), nil })
+		passes := test(func(v Value, _ call) bool { return bool(v.Truth()) })
 		if len(c.args) > 0 {
 			if passes = tests[Text(c.args[0])]; passes == nil {
-				return nil, fmt.Errorf("the test %q is not known", Text(c.args[0]))
+				fail("the test %q is not known", Text(c.args[0]))
 			}
 			c.args = c.args[1:]
 		}
 		var out []Value
-		for _, one := range all {
-			tested := one
-			if attribute {
-				if tested, err = path(one, name); err != nil {
-					return nil, err
-				}
-			}
-			ok, err := passes(tested, c)
-			if err != nil {
-				return nil, err
-			}
-			if ok == keep {
+		for _, one := range elements(v) {
+			if passes(path(one, name), c) == keep {
 				out = append(out, one)
 			}
 		}
-		return starlark.NewList(out), nil
+		return starlark.NewList(out)
 	}
 }

@@ -14,91 +14,72 @@ import (
 )
 
 // FromJSON reads one JSON value; objects keep the order of their members.
-func FromJSON(data []byte) (Value, error) {
+func FromJSON(data []byte) (v Value, err error) {
+	defer recovered(&err, "not JSON")
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	v, err := decode(d, 0)
-	if err != nil {
-		return nil, err
-	}
+	v = decode(d, 0)
 	if _, more := d.Token(); !errors.Is(more, io.EOF) {
-		return nil, errors.New("more follows the value")
+		fail("more follows the value")
 	}
 	return v, nil
 }
 
-func decode(d *json.Decoder, depth int) (Value, error) {
+func decode(d *json.Decoder, depth int) Value {
 	if depth > MaxDepth {
-		return nil, fmt.Errorf("a value is nested deeper than %d levels", MaxDepth)
+		fail("a value is nested deeper than %d levels", MaxDepth)
 	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := t.(type) {
+	switch t := must(d.Token()).(type) {
 	case json.Delim:
 		list, dict := starlark.NewList(nil), starlark.NewDict(0)
 		for d.More() {
-			var key any
 			if t == '{' {
-				if key, err = d.Token(); err != nil {
-					return nil, err
-				}
-			}
-			v, err := decode(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			if name, ok := key.(string); ok {
-				err = dict.SetKey(starlark.String(name), v)
+				key := starlark.String(must(d.Token()).(string))
+				must(0, dict.SetKey(key, decode(d, depth+1)))
 			} else {
-				err = list.Append(v)
-			}
-			if err != nil {
-				return nil, err
+				must(0, list.Append(decode(d, depth+1)))
 			}
 		}
-		if _, err = d.Token(); t == '{' {
-			return dict, err
+		if must(d.Token()); t == '{' {
+			return dict
 		}
-		return list, err
+		return list
 	case json.Number:
 		if whole, err := t.Int64(); err == nil {
-			return starlark.MakeInt64(whole), nil
+			return starlark.MakeInt64(whole)
 		}
-		f, err := t.Float64()
-		return starlark.Float(f), err
+		return starlark.Float(must(t.Float64()))
 	case bool:
-		return starlark.Bool(t), nil
+		return starlark.Bool(t)
 	case string:
-		return starlark.String(t), nil
+		return starlark.String(t)
 	}
-	return starlark.None, nil
+	return starlark.None
 }
 
 // JSON writes a value as Python's json.dumps(v, ensure_ascii=False) does.
-func JSON(v Value) (string, error) {
-	w := jsonWriter{item: ", ", key: ": "}
-	err := w.value(v, 0)
-	return w.out.String(), err
+func JSON(v Value) (text string, err error) {
+	defer recovered(&err, "json")
+	return Text(toJSON(v, call{})), nil
 }
 
 // toJSON is the filter tojson as transformers defines it.
-func toJSON(v Value, c call) (Value, error) {
-	w := jsonWriter{item: ", ", key: ": ", ascii: bool(c.or(0, "ensure_ascii", starlark.False).Truth()),
-		sorted: bool(c.or(3, "sort_keys", starlark.False).Truth())}
-	if width := c.or(1, "indent", starlark.None); width != starlark.None {
-		n, err := c.integer(1, "indent", 0)
-		if err != nil || n < 0 || n > MaxDepth {
-			return nil, fmt.Errorf("indent is %s, expected an integer from 0 to %d", Text(width), MaxDepth)
+func toJSON(v Value, c call) Value {
+	w := jsonWriter{item: ", ", key: ": ", ascii: c.flag(0, "ensure_ascii"), sorted: c.flag(3, "sort_keys")}
+	if c.or(1, "indent", starlark.None) != starlark.None {
+		n := c.integer(1, "indent", 0)
+		if n < 0 || n > MaxDepth {
+			fail("indent is %d, expected 0 to %d", n, MaxDepth)
 		}
 		w.item, w.lines, w.indent = ",", true, strings.Repeat(" ", n)
 	}
-	if pair, _ := elements(c.or(2, "separators", Undefined(""))); len(pair) == 2 {
-		w.item, w.key = Text(pair[0]), Text(pair[1])
+	if separators := c.or(2, "separators", starlark.None); separators != starlark.None {
+		if pair := elements(separators); len(pair) == 2 {
+			w.item, w.key = Text(pair[0]), Text(pair[1])
+		}
 	}
-	err := w.value(v, 0)
-	return starlark.String(w.out.String()), err
+	w.value(v, 0)
+	return starlark.String(w.out.String())
 }
 
 type jsonWriter struct {
@@ -109,9 +90,9 @@ type jsonWriter struct {
 	ascii, sorted bool
 }
 
-func (w *jsonWriter) value(v Value, depth int) error {
+func (w *jsonWriter) value(v Value, depth int) {
 	if depth > MaxDepth {
-		return fmt.Errorf("value is nested deeper than %d levels", MaxDepth)
+		fail("value is nested deeper than %d levels", MaxDepth)
 	}
 	switch v := v.(type) {
 	case starlark.NoneType:
@@ -127,21 +108,20 @@ func (w *jsonWriter) value(v Value, depth int) error {
 		if w.sorted {
 			slices.SortStableFunc(members, func(a, b starlark.Tuple) int { return strings.Compare(Text(a[0]), Text(b[0])) })
 		}
-		return w.list("{}", len(members), depth, func(i int) error {
+		w.list("{}", len(members), depth, func(i int) {
 			w.string(Text(members[i][0]))
 			w.out.WriteString(w.key)
-			return w.value(members[i][1], depth+1)
+			w.value(members[i][1], depth+1)
 		})
 	case *starlark.List, starlark.Tuple:
-		all, _ := elements(v)
-		return w.list("[]", len(all), depth, func(i int) error { return w.value(all[i], depth+1) })
+		all := elements(v)
+		w.list("[]", len(all), depth, func(i int) { w.value(all[i], depth+1) })
 	default:
-		return fmt.Errorf("a value of type %s cannot be written", v.Type())
+		fail("a value of type %s cannot be written", v.Type())
 	}
-	return nil
 }
 
-func (w *jsonWriter) list(brackets string, n, depth int, element func(i int) error) error {
+func (w *jsonWriter) list(brackets string, n, depth int, element func(i int)) {
 	line := func(depth int) {
 		if w.lines && n > 0 {
 			w.out.WriteString("\n" + strings.Repeat(w.indent, depth))
@@ -153,13 +133,10 @@ func (w *jsonWriter) list(brackets string, n, depth int, element func(i int) err
 			w.out.WriteString(w.item)
 		}
 		line(depth + 1)
-		if err := element(i); err != nil {
-			return err
-		}
+		element(i)
 	}
 	line(depth)
 	w.out.WriteByte(brackets[1])
-	return nil
 }
 
 // string writes a JSON string with the escapes of Python's json module.

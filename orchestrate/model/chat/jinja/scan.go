@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,14 +24,14 @@ type token struct {
 var (
 	tokens = regexp.MustCompile(`^(?:(?P<space>\s+)|(?P<f>(?:\d+_)*\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))|` +
 		`(?P<i>(?:\d+_)*\d+)|(?P<n>[\pL_][\pL\pN_]*)|(?P<s>'(?:[^'\\]|\\(?s:.))*'|"(?:[^"\\]|\\(?s:.))*")|` +
-		`(?P<o>\*\*|//|==|!=|>=|<=|[-+*/%~\[\](){}.:|,;=<>]))`)
+		`(?P<o>//|==|!=|>=|<=|[-+*/%~\[\](){}.:|,;=<>]))`)
 	endraw = regexp.MustCompile(`\{%(-|\+|)\s*endraw\s*(-%\}\s*|\+%\}|%\}\n?)`)
 	raw    = regexp.MustCompile(`^\{%[-+]?\s*raw\s*(-%\}\s*|%\})`)
 )
 
 // scan cuts a template into segments. A newline after a tag or a comment is part of it, and so is the white space
 // between the start of a line and a tag or comment.
-func scan(source string) (out []segment, err error) {
+func scan(source string) (out []segment) {
 	source = strings.TrimSuffix(strings.ReplaceAll(source, "\r\n", "\n"), "\n")
 	starts := true // a line starts here
 	for at := 0; at < len(source); {
@@ -58,23 +57,23 @@ func scan(source string) (out []segment, err error) {
 		if m := raw.FindString(rest); m != "" {
 			end := endraw.FindStringSubmatchIndex(rest)
 			if end == nil {
-				return nil, fmt.Errorf("line %d: raw lacks its endraw", line)
+				fail("line %d: raw lacks its endraw", line)
 			}
 			found.kind, found.text, n = 't', before(rest[len(m):end[0]], rest[end[0]:], false), end[1]
 		} else if found.kind == '#' {
 			if n = strings.Index(rest, "#}") + 2; n < 2 {
-				return nil, fmt.Errorf("line %d: comment lacks its #}", line)
+				fail("line %d: comment lacks its #}", line)
 			}
 			n += after(rest[n-3] == '-', rest[n-3] == '+', true, rest[n:])
-		} else if found.tokens, n, err = expression(rest); err != nil {
-			return nil, fmt.Errorf("line %d: %w", line, err)
+		} else {
+			found.tokens, n = expression(rest, line)
 		}
 		if found.kind != '#' {
 			out = append(out, found)
 		}
 		starts, at = strings.HasSuffix(rest[:n], "\n"), at+n
 	}
-	return out, nil
+	return out
 }
 
 // before is the text that stays before the tag that rest starts with.
@@ -102,7 +101,7 @@ func after(strips, keeps, block bool, rest string) int {
 }
 
 // expression reads the tokens between {{ and }} or {% and %}, and gives the length of all.
-func expression(source string) (out []token, length int, err error) {
+func expression(source string, line int) (out []token, length int) {
 	end, depth := map[byte]string{'{': "}}", '%': "%}"}[source[1]], 0
 	at := 2
 	if strings.HasPrefix(source[at:], "-") || strings.HasPrefix(source[at:], "+") {
@@ -117,11 +116,11 @@ func expression(source string) (out []token, length int, err error) {
 			if strips || keeps {
 				at++
 			}
-			return out, at + after(strips, keeps, end == "%}", source[at:]), nil
+			return out, at + after(strips, keeps, end == "%}", source[at:])
 		}
 		m := tokens.FindStringSubmatchIndex(rest)
 		if m == nil {
-			return nil, 0, fmt.Errorf("%.20q is no expression", rest)
+			fail("line %d: %.20q is no expression", line, rest)
 		}
 		at += m[1]
 		for group, kind := range map[int]byte{2: 'f', 3: 'i', 4: 'n', 5: 's', 6: 'o'} {
@@ -138,7 +137,8 @@ func expression(source string) (out []token, length int, err error) {
 			out = append(out, t)
 		}
 	}
-	return nil, 0, fmt.Errorf("%.20q lacks its %s", source, end)
+	fail("line %d: %.20q lacks its %s", line, source, end)
+	return nil, 0
 }
 
 var escape = regexp.MustCompile(`\\(?s:u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-7]{1,3}|.)`)

@@ -1,29 +1,35 @@
 package jinja
 
 import (
-	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/ncruces/go-strftime"
 	"go.starlark.net/starlark"
 )
 
 // statement writes something, or changes variables of its scope.
-type statement func(*scope) error
+type statement func(*scope) flow
 
-var errBreak, errContinue = errors.New("break outside of a loop"), errors.New("continue outside of a loop")
+// flow says how it goes on after a statement.
+type flow int
+
+const (
+	on flow = iota
+	breaks
+	continues
+)
 
 // block reads segments up to a tag of these names, which it leaves in p.tokens.
 func (p *parser) block(ends ...string) statement {
 	if len(p.tokens) > 0 {
 		p.fail("unexpected %.20q", p.peek().text)
 	}
-	if len(p.ends) > MaxDepth {
+	if p.blocks++; p.blocks > MaxDepth {
 		p.fail("blocks are nested deeper than %d levels", MaxDepth)
 	}
-	p.ends = append(p.ends, strings.Join(ends, " or "))
-	defer func() { p.ends = p.ends[:len(p.ends)-1] }()
+	defer func() { p.blocks-- }()
 	var all []statement
 	for p.at < len(p.segments) {
 		s := p.segments[p.at]
@@ -31,17 +37,10 @@ func (p *parser) block(ends ...string) statement {
 		p.tokens = s.tokens
 		switch {
 		case s.kind == 't':
-			all = append(all, func(in *scope) error { return in.write(s.text) })
-			continue
+			all = append(all, func(in *scope) flow { in.write(s.text); return on })
 		case s.kind == '{':
 			e := p.tuple(true)
-			all = append(all, func(in *scope) error {
-				v, err := e(in)
-				if err != nil {
-					return fmt.Errorf("line %d: %w", s.line, err)
-				}
-				return in.write(Text(v))
-			})
+			all = append(all, func(in *scope) flow { in.write(Text(e(in))); return on })
 		case p.is(ends...):
 			return sequence(all)
 		default:
@@ -58,13 +57,13 @@ func (p *parser) block(ends ...string) statement {
 }
 
 func sequence(all []statement) statement {
-	return func(s *scope) error {
+	return func(s *scope) flow {
 		for _, one := range all {
-			if err := one(s); err != nil {
-				return err
+			if f := one(s); f != on {
+				return f
 			}
 		}
-		return nil
+		return on
 	}
 }
 
@@ -76,10 +75,10 @@ func (p *parser) body(end string) statement {
 }
 
 // rendered is a body as a text.
-func rendered(body statement, in *scope) (string, error) {
+func rendered(body statement, in *scope) Value {
 	var out strings.Builder
-	err := body(in.inside(&out))
-	return out.String(), err
+	body(in.inside(&out))
+	return starlark.String(out.String())
 }
 
 func (p *parser) tag(name string) statement {
@@ -89,21 +88,37 @@ func (p *parser) tag(name string) statement {
 	case "for":
 		return p.forTag()
 	case "set":
-		return p.setTag()
+		t := p.target()
+		if p.skip("=") {
+			e := p.tuple(true)
+			return func(s *scope) flow { t.set(s, e(s)); return on }
+		}
+		body := p.body("endset")
+		return func(s *scope) flow { t.set(s, rendered(body, s)); return on }
 	case "macro":
-		return p.macroTag()
+		name := p.name()
+		p.expect("(")
+		ps := p.parameters()
+		body := p.body("endmacro")
+		return func(s *scope) flow { s.variables[name] = ps.function(name, body, s); return on }
 	case "call":
 		return p.callTag()
+	case "filter":
+		const held = "\x00held" // no template can spell it
+		filtered := p.filter(func(s *scope) Value { return s.get(held) })
+		body := p.body("endfilter")
+		return func(s *scope) flow {
+			in := s.inside(s.out)
+			in.variables[held] = rendered(body, s)
+			s.write(Text(filtered(in)))
+			return on
+		}
 	case "generation": // marks the assistant's tokens for transformers
 		return p.body("endgeneration")
 	case "break":
-		return func(*scope) error { return errBreak }
+		return func(*scope) flow { return breaks }
 	case "continue":
-		return func(*scope) error { return errContinue }
-	case "filter":
-		return p.filterTag()
-	case "with":
-		return p.withTag()
+		return func(*scope) flow { return continues }
 	}
 	p.fail("the tag %q is not known", name)
 	return nil
@@ -111,27 +126,22 @@ func (p *parser) tag(name string) statement {
 
 func (p *parser) ifTag() statement {
 	condition := p.expression()
-	then := p.block("elif", "else", "endif")
-	otherwise := statement(func(*scope) error { return nil })
+	then, otherwise := p.block("elif", "else", "endif"), sequence(nil)
 	switch p.next().text {
 	case "elif":
 		otherwise = p.ifTag()
 	case "else":
 		otherwise = p.body("endif")
 	}
-	return func(s *scope) error {
-		c, err := condition(s)
-		if err != nil {
-			return err
-		}
-		if c.Truth() {
+	return func(s *scope) flow {
+		if condition(s).Truth() {
 			return then(s)
 		}
 		return otherwise(s)
 	}
 }
 
-// target is what a loop or a set assigns to: names, a tuple of targets, or an attribute of a namespace.
+// target is what a loop or a set assigns to: a name, a tuple of targets, or an attribute of a namespace.
 type target struct {
 	name, attribute string
 	parts           []target
@@ -161,115 +171,75 @@ func (p *parser) target() target {
 	return t
 }
 
-func (t target) set(s *scope, v Value) error {
+func (t target) set(s *scope, v Value) {
 	switch {
 	case t.attribute != "":
 		space, ok := s.get(t.name).(namespace)
 		if !ok {
-			return fmt.Errorf("%s.%s cannot be set: %s is no namespace", t.name, t.attribute, t.name)
+			fail("%s.%s cannot be set: %s is no namespace", t.name, t.attribute, t.name)
 		}
 		space[t.attribute] = v
 	case t.parts != nil:
-		values, err := elements(v)
-		if err != nil {
-			return err
-		}
+		values := elements(v)
 		if len(values) != len(t.parts) {
-			return fmt.Errorf("%d values for %d names", len(values), len(t.parts))
+			fail("%d values for %d names", len(values), len(t.parts))
 		}
 		for i, part := range t.parts {
-			if err := part.set(s, values[i]); err != nil {
-				return err
-			}
+			part.set(s, values[i])
 		}
 	default:
 		s.variables[t.name] = v
 	}
-	return nil
 }
 
-// assign sets t in the scope to, by an expression of the scope from.
-func assign(t target, e expr, from, to *scope) error {
-	v, err := e(from)
-	if err != nil {
-		return err
+func (p *parser) forTag() statement {
+	t := p.target()
+	p.expect("in")
+	of, only := p.tuple(false, "if"), constant(starlark.True)
+	if p.skip("if") {
+		only = p.expression()
 	}
-	return t.set(to, v)
-}
-
-func (p *parser) withTag() statement {
-	var targets []target
-	var values []expr
-	for len(p.tokens) > 0 {
-		if len(targets) > 0 {
-			p.expect(",")
-		}
-		targets = append(targets, target{name: p.name()})
-		p.expect("=")
-		values = append(values, p.expression())
+	body, empty := p.block("else", "endfor"), sequence(nil)
+	if p.next().text == "else" {
+		empty = p.body("endfor")
 	}
-	body := p.body("endwith")
-	return func(s *scope) error {
-		in := s.inside(s.out)
-		for i, t := range targets {
-			if err := assign(t, values[i], s, in); err != nil {
-				return err
+	return func(s *scope) flow {
+		var all []Value
+		for _, v := range elements(of(s)) {
+			in := s.inside(s.out)
+			if t.set(in, v); only(in).Truth() {
+				all = append(all, v)
 			}
 		}
-		return body(in)
+		if len(all) == 0 {
+			return empty(s)
+		}
+		for i, v := range all {
+			s.check()
+			in := s.inside(s.out)
+			in.variables["loop"] = loop(all, i)
+			t.set(in, v)
+			if body(in) == breaks {
+				break
+			}
+		}
+		return on
 	}
 }
 
-func (p *parser) setTag() statement {
-	t := p.target()
-	if p.skip("=") {
-		e := p.tuple(true)
-		return func(s *scope) error { return assign(t, e, s, s) }
+// loop is the variable of that name inside a for.
+func loop(all []Value, i int) Value {
+	n := func(n int) Value { return starlark.MakeInt(n) }
+	l := namespace{"index": n(i + 1), "index0": n(i), "length": n(len(all)), "revindex": n(len(all) - i),
+		"revindex0": n(len(all) - i - 1), "first": starlark.Bool(i == 0), "last": starlark.Bool(i == len(all)-1),
+		"cycle": function(func(c call) Value { return item(starlark.Tuple(c.args), n(i%max(1, len(c.args)))) })}
+	if i > 0 {
+		l["previtem"] = all[i-1]
 	}
-	filtered := p.held()
-	body := p.body("endset")
-	return func(s *scope) error {
-		text, err := rendered(body, s)
-		if err != nil {
-			return err
-		}
-		v, err := filtered(s, text)
-		if err != nil {
-			return err
-		}
-		return t.set(s, v)
+	if i+1 < len(all) {
+		l["nextitem"] = all[i+1]
 	}
-}
-
-// held reads the filters that a block's text goes through.
-func (p *parser) held() func(*scope, string) (Value, error) {
-	const name = "\x00held" // no template can spell it
-	e := func(s *scope) (Value, error) { return s.get(name), nil }
-	for p.skip("|") {
-		e = p.filter(e)
-	}
-	return func(s *scope, text string) (Value, error) {
-		in := s.inside(s.out)
-		in.variables[name] = starlark.String(text)
-		return e(in)
-	}
-}
-
-func (p *parser) filterTag() statement {
-	p.tokens = append([]token{{'o', "|"}}, p.tokens...)
-	filtered := p.held()
-	body := p.body("endfilter")
-	return func(s *scope) error {
-		text, err := rendered(body, s)
-		if err != nil {
-			return err
-		}
-		v, err := filtered(s, text)
-		if err != nil {
-			return err
-		}
-		return s.write(Text(v))
-	}
+	return l
 }
 
 // parameters are the names of a macro or of a caller, with their defaults.
@@ -292,52 +262,36 @@ func (p *parser) parameters() (out parameters) {
 	return out
 }
 
-// function makes a function that renders body in scope with its arguments.
-func (ps parameters) function(name string, body statement, defined *scope) Value {
-	return builtin(name, func(c call) (Value, error) {
-		if err := defined.late(); err != nil {
-			return nil, err
-		}
+// function renders body in a scope with the arguments.
+func (ps parameters) function(name string, body statement, defined *scope) function {
+	return func(c call) Value {
+		defined.check()
 		if defined.depth++; defined.depth > MaxDepth {
-			return nil, fmt.Errorf("macro %q calls itself more than %d times", name, MaxDepth)
+			fail("macro %q calls itself more than %d times", name, MaxDepth)
 		}
 		defer func() { defined.depth-- }()
-		var out strings.Builder
-		in := defined.inside(&out)
+		in := defined.inside(nil)
 		for i, p := range ps.names {
-			v, given := c.take(i, p)
-			if e, ok := ps.defaults[p]; !given && ok {
-				var err error
-				if v, err = e(in); err != nil {
-					return nil, err
-				}
+			v := c.or(i, p, nil)
+			if e, ok := ps.defaults[p]; v == nil && ok {
+				v = e(in)
 			}
 			if v == nil {
 				v = Undefined(p)
 			}
 			in.variables[p] = v
 		}
-		in.variables["varargs"] = starlark.Tuple(c.args[min(len(ps.names), len(c.args)):])
 		for _, kw := range c.kwargs {
-			key := string(kw[0].(starlark.String))
+			key := Text(kw[0])
 			if key != "caller" && !slices.Contains(ps.names, key) {
-				return nil, fmt.Errorf("macro %q takes no argument %q", name, key)
+				fail("macro %q takes no argument %q, expected one of %v", name, key, ps.names)
 			}
 			in.variables[key] = kw[1]
 		}
-		err := body(in)
-		return starlark.String(out.String()), err
-	})
-}
-
-func (p *parser) macroTag() statement {
-	name := p.name()
-	p.expect("(")
-	ps := p.parameters()
-	body := p.body("endmacro")
-	return func(s *scope) error {
-		s.variables[name] = ps.function(name, body, s)
-		return nil
+		if len(c.args) > len(ps.names) {
+			fail("macro %q takes %d arguments, got %d", name, len(ps.names), len(c.args))
+		}
+		return rendered(body, in)
 	}
 }
 
@@ -350,16 +304,62 @@ func (p *parser) callTag() statement {
 	p.expect("(")
 	args := p.arguments()
 	body := p.body("endcall")
-	return func(s *scope) error {
-		c, err := args.in(s)
-		if err != nil {
-			return err
-		}
+	return func(s *scope) flow {
+		c := args.in(s)
 		c.kwargs = append(c.kwargs, starlark.Tuple{starlark.String("caller"), ps.function("caller", body, s)})
-		v, err := s.call(s.get(of), c)
-		if err != nil {
-			return err
+		s.write(Text(s.call(s.get(of), c)))
+		return on
+	}
+}
+
+// globals are the functions that every template sees.
+var globals = map[string]function{
+	"range": func(c call) Value {
+		bounds := [3]int{0, 0, 1}
+		for i := range min(3, len(c.args)) {
+			if bounds[i] = c.integer(i, "a bound of range", 0); len(c.args) == 1 {
+				bounds[0], bounds[1] = 0, bounds[0]
+			}
 		}
-		return s.write(Text(v))
+		if len(c.args) < 1 || len(c.args) > 3 || bounds[2] == 0 {
+			fail("range: the step is 0, or there are not one to three integers")
+		}
+		var list []Value
+		for i := bounds[0]; bounds[2] > 0 && i < bounds[1] || bounds[2] < 0 && i > bounds[1]; i += bounds[2] {
+			if len(list) == MaxRange {
+				fail("range: more than %d numbers", MaxRange)
+			}
+			list = append(list, starlark.MakeInt(i))
+		}
+		return starlark.NewList(list)
+	},
+	"namespace": func(c call) Value {
+		n := namespace{}
+		if d, ok := c.or(0, "", starlark.None).(*starlark.Dict); ok {
+			maps.Insert(n, fields(d.Items()))
+		}
+		maps.Insert(n, fields(c.kwargs))
+		return n
+	},
+	"dict": func(c call) Value {
+		d := starlark.NewDict(len(c.kwargs))
+		for _, kw := range c.kwargs {
+			must(0, d.SetKey(kw[0], kw[1]))
+		}
+		return d
+	},
+	"raise_exception": func(c call) Value { panic(failure{&Raised{Text(c.or(0, "message", starlark.String("")))}}) },
+	"strftime_now": func(c call) Value {
+		return starlark.String(strftime.Format(Text(c.or(0, "format", starlark.String(""))), c.scope.now))
+	},
+}
+
+func fields(pairs []starlark.Tuple) func(func(string, Value) bool) {
+	return func(yield func(string, Value) bool) {
+		for _, pair := range pairs {
+			if !yield(Text(pair[0]), pair[1]) {
+				return
+			}
+		}
 	}
 }

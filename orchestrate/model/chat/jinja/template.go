@@ -25,23 +25,47 @@ type Raised struct{ Message string }
 
 func (r *Raised) Error() string { return "the template refuses the messages: " + r.Message }
 
+// failure is an error on its way out of a template: what computes values panics with it, Compile and Render recover.
+type failure struct{ error }
+
+func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// must is v, or a failure.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(failure{err})
+	}
+	return v
+}
+
+func recovered(err *error, what string) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		if *err = fmt.Errorf("%s: %w", what, r.error); errors.As(r.error, new(*Raised)) {
+			*err = r.error
+		}
+	default:
+		*err = fmt.Errorf("%s: %v", what, r)
+	}
+}
+
 // Compile reads a template.
 func Compile(source string) (t *Template, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			failed, ok := r.(error)
-			if !ok {
-				panic(r)
-			}
-			err = fmt.Errorf("not a chat template: %w", failed)
-		}
-	}()
-	segments, err := scan(source)
-	if err != nil {
-		return nil, fmt.Errorf("not a chat template: %w", err)
-	}
-	p := &parser{segments: segments}
+	defer recovered(&err, "not a chat template")
+	p := &parser{segments: scan(source)}
 	return &Template{p.block()}, nil
+}
+
+// Render writes the template with variables; strftime_now sees now. The error is a *Raised where the template calls
+// raise_exception.
+func (t *Template) Render(variables map[string]Value, now time.Time) (text string, err error) {
+	defer recovered(&err, "the template cannot be executed")
+	r := &run{thread: &starlark.Thread{}, deadline: time.Now().Add(MaxTime), now: now}
+	var out strings.Builder
+	outer := &scope{run: r, variables: variables}
+	t.body(outer.inside(&out))
+	return out.String(), nil
 }
 
 // run is one rendering.
@@ -53,11 +77,10 @@ type run struct {
 	written  int
 }
 
-func (r *run) late() error {
+func (r *run) check() {
 	if time.Now().After(r.deadline) {
-		return fmt.Errorf("the template takes longer than %v", MaxTime)
+		fail("the template takes longer than %v", MaxTime)
 	}
-	return nil
 }
 
 // scope holds the variables of a block; those around it are seen, and not changed.
@@ -69,9 +92,7 @@ type scope struct {
 }
 
 // inside is a scope within s that writes to out.
-func (s *scope) inside(out *strings.Builder) *scope {
-	return &scope{s.run, map[string]Value{}, s, out}
-}
+func (s *scope) inside(out *strings.Builder) *scope { return &scope{s.run, map[string]Value{}, s, out} }
 
 func (s *scope) get(name string) Value {
 	for in := s; in != nil; in = in.around {
@@ -80,52 +101,29 @@ func (s *scope) get(name string) Value {
 		}
 	}
 	if f, ok := globals[name]; ok {
-		return builtin(name, func(c call) (Value, error) {
-			c.scope = s
-			return f(c)
-		})
+		return f
 	}
 	return Undefined(name)
 }
 
-func (s *scope) write(text string) error {
+func (s *scope) write(text string) {
 	if s.written += len(text); s.written > MaxRendered {
-		return fmt.Errorf("the template writes more than %d bytes", MaxRendered)
+		fail("the template writes more than %d bytes", MaxRendered)
 	}
 	s.out.WriteString(text)
-	return nil
 }
 
 // call calls a function.
-func (s *scope) call(f Value, c call) (Value, error) {
+func (s *scope) call(f Value, c call) Value {
 	switch f := f.(type) {
-	case Undefined:
-		return nil, f.misuse()
+	case function:
+		c.scope = s
+		return f(c)
 	case *starlark.Builtin:
-		return starlark.Call(s.thread, f, c.args, c.kwargs)
-	case *loop:
-		return f.recurse(c)
+		return must(starlark.Call(s.thread, f, c.args, c.kwargs))
+	case Undefined:
+		f.misuse()
 	}
-	return nil, fmt.Errorf("a value of type %s cannot be called", f.Type())
-}
-
-// Render writes the template with variables; strftime_now sees now. The error is a *Raised where the template calls
-// raise_exception.
-func (t *Template) Render(variables map[string]Value, now time.Time) (text string, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the template cannot be executed: %v", r)
-		}
-	}()
-	r := &run{thread: &starlark.Thread{}, deadline: time.Now().Add(MaxTime), now: now}
-	var out strings.Builder
-	outer := &scope{run: r, variables: variables}
-	if err := t.body(outer.inside(&out)); err != nil {
-		var raised *Raised
-		if errors.As(err, &raised) {
-			return "", raised
-		}
-		return "", fmt.Errorf("the template cannot be executed: %w", err)
-	}
-	return out.String(), nil
+	fail("a value of type %s cannot be called", f.Type())
+	return nil
 }

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,8 +12,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Value is a value in a template: None, Bool, Int, Float, String, List, Tuple, Dict or a function of Starlark's, or one
-// of this package's.
+// Value is a value in a template: None, Bool, Int, Float, String, List, Tuple, Dict or a method of Starlark's, or one of
+// this package's.
 type Value = starlark.Value
 
 // Undefined is the value of a variable, an item or an attribute that is not there: its name.
@@ -24,17 +23,26 @@ func (u Undefined) String() string        { return "" }
 func (u Undefined) Type() string          { return "undefined" }
 func (u Undefined) Freeze()               {}
 func (u Undefined) Truth() starlark.Bool  { return false }
-func (u Undefined) Hash() (uint32, error) { return 0, u.misuse() }
-func (u Undefined) misuse() error         { return fmt.Errorf("'%s' is undefined", string(u)) }
+func (u Undefined) Hash() (uint32, error) { return 0, fmt.Errorf("'%s' is undefined", string(u)) }
+func (u Undefined) misuse()               { fail("'%s' is undefined", string(u)) }
 
-// namespace is what namespace() makes.
+// namespace is what namespace() makes, and the variable loop.
 type namespace map[string]Value
 
 func (n namespace) String() string        { return "<Namespace>" }
 func (n namespace) Type() string          { return "namespace" }
 func (n namespace) Freeze()               {}
 func (n namespace) Truth() starlark.Bool  { return true }
-func (n namespace) Hash() (uint32, error) { return 0, errors.New("a namespace is no key") }
+func (n namespace) Hash() (uint32, error) { return 0, fmt.Errorf("a namespace is no key") }
+
+// function is what a template can call, besides the methods of Starlark's values.
+type function func(call) Value
+
+func (f function) String() string        { return "<function>" }
+func (f function) Type() string          { return "builtin_function_or_method" }
+func (f function) Freeze()               {}
+func (f function) Truth() starlark.Bool  { return true }
+func (f function) Hash() (uint32, error) { return 0, fmt.Errorf("a function is no key") }
 
 // call is what a function, a filter or a test gets besides its first value.
 type call struct {
@@ -43,40 +51,31 @@ type call struct {
 	scope  *scope
 }
 
-// take gives the argument at a position or of a name.
-func (c call) take(i int, name string) (Value, bool) {
+// or gives the argument at a position or of a name; a negative position has none.
+func (c call) or(i int, name string, otherwise Value) Value {
 	if i >= 0 && i < len(c.args) {
-		return c.args[i], true
+		return c.args[i]
 	}
 	for _, kw := range c.kwargs {
 		if kw[0] == starlark.String(name) {
-			return kw[1], true
+			return kw[1]
 		}
-	}
-	return nil, false
-}
-
-func (c call) or(i int, name string, otherwise Value) Value {
-	if v, ok := c.take(i, name); ok {
-		return v
 	}
 	return otherwise
 }
 
-func (c call) integer(i int, name string, otherwise int) (int, error) {
-	v := c.or(i, name, starlark.MakeInt(otherwise))
-	n, err := starlark.AsInt32(number(v))
-	if err != nil {
-		return 0, fmt.Errorf("%s is %s, expected an integer", name, repr(v, 0))
-	}
-	return n, nil
+func (c call) flag(i int, name string) bool { return bool(c.or(i, name, starlark.False).Truth()) }
+
+func (c call) integer(i int, name string, otherwise int) int {
+	return integer(c.or(i, name, starlark.MakeInt(otherwise)), name)
 }
 
-func builtin(name string, f func(call) (Value, error)) *starlark.Builtin {
-	return starlark.NewBuiltin(name, func(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple,
-		kwargs []starlark.Tuple) (Value, error) {
-		return f(call{args: args, kwargs: kwargs})
-	})
+func integer(v Value, what string) int {
+	n, err := starlark.AsInt32(number(v))
+	if err != nil {
+		fail("%s is %s, expected an integer", what, repr(v, 0))
+	}
+	return n
 }
 
 // Text is a value as a template prints it.
@@ -92,12 +91,12 @@ func repr(v Value, depth int) string {
 	if depth > MaxDepth {
 		return "…"
 	}
-	inner := func(values []Value) string {
-		parts := make([]string, len(values))
-		for i, one := range values {
-			parts[i] = repr(one, depth+1)
+	var parts []string
+	list := func(open, close string, all []Value) string {
+		for _, one := range all {
+			parts = append(parts, repr(one, depth+1))
 		}
-		return strings.Join(parts, ", ")
+		return open + strings.Join(parts, ", ") + close
 	}
 	switch v := v.(type) {
 	case starlark.String:
@@ -106,14 +105,12 @@ func repr(v Value, depth int) string {
 		return float(float64(v))
 	case starlark.Tuple:
 		if len(v) == 1 {
-			return "(" + inner(v) + ",)"
+			return list("(", ",)", v)
 		}
-		return "(" + inner(v) + ")"
+		return list("(", ")", v)
 	case *starlark.List:
-		all, _ := elements(v)
-		return "[" + inner(all) + "]"
+		return list("[", "]", elements(v))
 	case *starlark.Dict:
-		var parts []string
 		for _, pair := range v.Items() {
 			parts = append(parts, repr(pair[0], depth+1)+": "+repr(pair[1], depth+1))
 		}
@@ -165,26 +162,25 @@ func float(f float64) string {
 }
 
 // elements are what a loop goes over: keys of a dictionary, characters of a string.
-func elements(v Value) (all []Value, err error) {
+func elements(v Value) (all []Value) {
 	switch v := v.(type) {
 	case Undefined:
-		return nil, nil
 	case starlark.String:
 		for _, r := range string(v) {
 			all = append(all, starlark.String(string(r)))
 		}
-		return all, nil
 	case starlark.Tuple:
-		return v, nil
+		return v
 	case starlark.Iterable:
 		iterator := v.Iterate()
 		defer iterator.Done()
 		for one := Value(nil); iterator.Next(&one); {
 			all = append(all, one)
 		}
-		return all, nil
+	default:
+		fail("a value of type %s cannot be gone over", v.Type())
 	}
-	return nil, fmt.Errorf("a value of type %s cannot be gone over", v.Type())
+	return all
 }
 
 // number makes 0 and 1 of booleans.
@@ -198,239 +194,165 @@ func number(v Value) Value {
 	return v
 }
 
-func isNumber(v Value) bool {
-	switch v.(type) {
-	case starlark.Bool, starlark.Int, starlark.Float:
-		return true
+// numbers makes 0 and 1 of a boolean that meets a number.
+func numbers(x, y Value) (Value, Value) {
+	_, floatX := starlark.AsFloat(number(x))
+	_, floatY := starlark.AsFloat(number(y))
+	if floatX && floatY {
+		return number(x), number(y)
+	}
+	return x, y
+}
+
+func compare(op syntax.Token, x, y Value) bool {
+	_, noX := x.(Undefined)
+	_, noY := y.(Undefined)
+	if (noX || noY) && (op == syntax.EQL || op == syntax.NEQ) {
+		return (noX && noY) == (op == syntax.EQL)
+	}
+	x, y = numbers(x, y)
+	return must(starlark.Compare(op, x, y))
+}
+
+func contains(all, one Value) bool {
+	switch all := all.(type) {
+	case starlark.String:
+		s, ok := one.(starlark.String)
+		if !ok {
+			fail("'in <string>' requires string as left operand, not %s", one.Type())
+		}
+		return strings.Contains(string(all), string(s))
+	case *starlark.Dict:
+		_, found, err := all.Get(one)
+		return must(found, err)
+	}
+	for _, v := range elements(all) {
+		if compare(syntax.EQL, v, one) {
+			return true
+		}
 	}
 	return false
 }
 
-func compare(op syntax.Token, x, y Value) (bool, error) {
-	_, noX := x.(Undefined)
-	_, noY := y.(Undefined)
-	if (noX || noY) && (op == syntax.EQL || op == syntax.NEQ) {
-		return (noX && noY) == (op == syntax.EQL), nil
-	}
-	if isNumber(x) && isNumber(y) {
-		x, y = number(x), number(y)
-	}
-	return starlark.Compare(op, x, y)
-}
+var arithmetic = map[string]syntax.Token{"+": syntax.PLUS, "-": syntax.MINUS, "*": syntax.STAR, "/": syntax.SLASH,
+	"//": syntax.SLASHSLASH, "%": syntax.PERCENT}
 
-func contains(all, one Value) (bool, error) {
-	switch all := all.(type) {
-	case Undefined:
-		return false, nil
-	case starlark.String:
-		s, ok := one.(starlark.String)
-		if !ok {
-			return false, fmt.Errorf("'in <string>' requires string as left operand, not %s", one.Type())
-		}
-		return strings.Contains(string(all), string(s)), nil
-	case *starlark.Dict:
-		_, found, err := all.Get(one)
-		return found, err
-	}
-	values, err := elements(all)
-	for _, v := range values {
-		if same, err := compare(syntax.EQL, v, one); same || err != nil {
-			return same, err
-		}
-	}
-	return false, err
-}
-
-func calculate(op string, x, y Value) (Value, error) {
+func calculate(op string, x, y Value) Value {
 	for _, v := range []Value{x, y} {
 		if u, ok := v.(Undefined); ok {
-			return nil, u.misuse()
+			u.misuse()
 		}
 	}
-	if isNumber(x) && isNumber(y) {
-		x, y = number(x), number(y)
-	}
+	x, y = numbers(x, y)
 	if n, ok := y.(starlark.Int); ok && op == "*" && starlark.Len(x) > 0 {
 		if times, err := starlark.AsInt32(n); err != nil || times*starlark.Len(x) > MaxRendered {
-			return nil, errors.New("a value would be repeated too often")
+			fail("a value would be repeated too often")
 		}
 	}
-	if op == "**" {
-		base, okX := starlark.AsFloat(x)
-		exponent, okY := starlark.AsFloat(y)
-		if !okX || !okY {
-			return nil, fmt.Errorf("%s ** %s: expected numbers", x.Type(), y.Type())
-		}
-		power := math.Pow(base, exponent)
-		_, intX := x.(starlark.Int)
-		if _, intY := y.(starlark.Int); intX && intY && exponent >= 0 && power < 1<<53 {
-			return starlark.MakeInt64(int64(power)), nil
-		}
-		return starlark.Float(power), nil
-	}
-	if format, ok := x.(starlark.String); ok && op == "%" {
-		return percent(string(format), y)
-	}
-	return starlark.Binary(arithmetic[op], x, y)
-}
-
-// percent is the old formatting of Python: starlark's knows no widths.
-func percent(format string, v Value) (Value, error) {
-	values, many := v.(starlark.Tuple)
-	if !many {
-		values = starlark.Tuple{v}
-	}
-	args := make([]any, 0, len(values))
-	plain := strings.ReplaceAll(format, "%%", "")
-	for i, one := range values {
-		verbs := strings.FieldsFunc(plain, func(r rune) bool { return r == '%' })
-		if !strings.HasPrefix(plain, "%") && len(verbs) > 0 {
-			verbs = verbs[1:]
-		}
-		if i >= len(verbs) {
-			return nil, errors.New("not all arguments converted during string formatting")
-		}
-		verb := strings.TrimLeft(verbs[i], "0123456789.-+ #")
-		n, isInt := number(one).(starlark.Int)
-		f, isFloat := starlark.AsFloat(number(one))
-		switch {
-		case verb == "":
-			return nil, errors.New("incomplete format")
-		case verb[0] == 's':
-			args = append(args, Text(one))
-		case verb[0] == 'r':
-			return nil, errors.New("the format r is not known")
-		case strings.IndexByte("dxXo", verb[0]) >= 0 && isFloat:
-			if !isInt {
-				n = starlark.MakeInt64(int64(f))
-			}
-			args = append(args, n.BigInt())
-		case strings.IndexByte("feEgG", verb[0]) >= 0 && isFloat:
-			args = append(args, f)
-		default:
-			return nil, fmt.Errorf("%%%c of a value of type %s", verb[0], one.Type())
-		}
-	}
-	if strings.Count(plain, "%") > len(args) {
-		return nil, errors.New("not enough arguments for format string")
-	}
-	return starlark.String(fmt.Sprintf(format, args...)), nil
+	return must(starlark.Binary(arithmetic[op], x, y))
 }
 
 // item is v[key].
-func item(v, key Value) (Value, error) {
+func item(v, key Value) Value {
 	switch v := v.(type) {
 	case Undefined:
-		return nil, v.misuse()
+		v.misuse()
 	case *starlark.Dict:
 		if found, ok, _ := v.Get(key); ok { // what is no key is in no dictionary
-			return found, nil
+			return found
 		}
 	case starlark.String, *starlark.List, starlark.Tuple:
 		if n, err := starlark.AsInt32(number(key)); err == nil {
-			all, _ := elements(v)
+			all := elements(v)
 			if n < 0 {
 				n += len(all)
 			}
 			if n < 0 || n >= len(all) {
-				return Undefined(fmt.Sprintf("%s[%s]", v.Type(), repr(key, 0))), nil
+				return Undefined(fmt.Sprintf("%s[%s]", v.Type(), repr(key, 0)))
 			}
-			return all[n], nil
+			return all[n]
 		}
 	}
 	if name, ok := key.(starlark.String); ok {
 		return attribute(v, string(name))
 	}
-	return Undefined(repr(key, 0)), nil
+	return Undefined(repr(key, 0))
 }
 
 // attribute is v.name: a method, or else the item.
-func attribute(v Value, name string) (Value, error) {
+func attribute(v Value, name string) Value {
 	switch v := v.(type) {
 	case Undefined:
-		return nil, v.misuse()
+		v.misuse()
 	case namespace:
 		if found, ok := v[name]; ok {
-			return found, nil
+			return found
 		}
-		return Undefined(name), nil
+		return Undefined(name)
 	}
-	if m, err := method(v, name); m != nil || err != nil {
-		return m, err
+	if m := method(v, name); m != nil {
+		return m
 	}
 	if d, ok := v.(*starlark.Dict); ok {
 		if found, ok, _ := d.Get(starlark.String(name)); ok {
-			return found, nil
+			return found
 		}
 	}
-	return Undefined(v.Type() + " object has no attribute '" + name + "': it"), nil
+	return Undefined(v.Type() + " object has no attribute '" + name + "': it")
 }
 
-// slice is v[start:stop:step].
-func slice(v Value, bounds [3]Value) (Value, error) {
-	all, err := elements(v)
-	if err != nil {
-		return nil, err
-	}
-	var n [3]int
-	for i, b := range bounds {
-		if b == starlark.None {
-			continue
-		}
-		if n[i], err = starlark.AsInt32(number(b)); err != nil {
-			return nil, fmt.Errorf("a slice's bound is %s, expected an integer", repr(b, 0))
-		}
-	}
-	step := 1
+// slice is v[start:stop:step]; a bound may be None.
+func slice(v Value, bounds [3]Value) Value {
+	all, step := elements(v), 1
 	if bounds[2] != starlark.None {
-		step = n[2]
+		step = integer(bounds[2], "a slice's step")
 	}
 	if step == 0 {
-		return nil, errors.New("a slice's step is 0")
+		fail("a slice's step is 0")
 	}
 	low, high := 0, len(all)
 	if step < 0 {
 		low, high = -1, len(all)-1
 	}
-	at := func(i, otherwise int) int {
-		if bounds[i] == starlark.None {
+	at := func(bound Value, otherwise int) int {
+		if bound == starlark.None {
 			return otherwise
 		}
-		if n[i] < 0 {
-			n[i] += len(all)
+		n := integer(bound, "a slice's bound")
+		if n < 0 {
+			n += len(all)
 		}
-		return min(max(n[i], low), high)
+		return min(max(n, low), high)
 	}
-	start, stop := at(0, low), at(1, high)
+	start, stop := at(bounds[0], low), at(bounds[1], high)
 	if step < 0 {
-		start, stop = at(0, high), at(1, low)
+		start, stop = at(bounds[0], high), at(bounds[1], low)
 	}
 	var out []Value
+	var text strings.Builder
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 		out = append(out, all[i])
+		text.WriteString(Text(all[i]))
 	}
 	switch v.(type) {
 	case starlark.String:
-		var b strings.Builder
-		for _, one := range out {
-			b.WriteString(string(one.(starlark.String)))
-		}
-		return starlark.String(b.String()), nil
+		return starlark.String(text.String())
 	case starlark.Tuple:
-		return starlark.Tuple(out), nil
+		return starlark.Tuple(out)
 	}
-	return starlark.NewList(out), nil
+	return starlark.NewList(out)
 }
 
-func length(v Value) (int, error) {
+func length(v Value) int {
 	switch v := v.(type) {
 	case Undefined:
-		return 0, nil
+		return 0
 	case starlark.String:
-		return utf8.RuneCountInString(string(v)), nil
+		return utf8.RuneCountInString(string(v))
 	}
-	if n := starlark.Len(v); n >= 0 {
-		return n, nil
+	n := starlark.Len(v)
+	if n < 0 {
+		fail("a value of type %s has no length", v.Type())
 	}
-	return 0, fmt.Errorf("a value of type %s has no length", v.Type())
+	return n
 }
