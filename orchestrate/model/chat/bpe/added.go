@@ -61,6 +61,10 @@ func (m matcher) split(s string, may func(start, end int, t AddedToken) bool, te
 	token func(start, end int, t AddedToken)) {
 	done := 0
 	for i := 0; i < len(s); {
+		if len(m.lengths[s[i]]) == 0 {
+			i++
+			continue
+		}
 		t, n := m.at(s, i, may)
 		if n == 0 {
 			i++

@@ -115,6 +115,10 @@ func (j *joiner) rest(start, stop int) {
 		words(j.t.stages, text[from:to], place{at: start + from, cut: goesOn && from == 0}, func(word string, p place) {
 			j.tokens = j.encoder.text(word, j.tokens[:0])
 			for _, t := range j.tokens {
+				if len(o.ends) == 1 { // all is one segment's
+					j.ids, j.from = append(j.ids, t.id), append(j.from, o.ends[0].segment)
+					continue
+				}
 				next := p.after(word[:t.width])
 				o.own(t.id, p.at-start, next.at-start)
 				p, word = next, word[t.width:]

@@ -35,7 +35,9 @@ func parsePreTokenizer(c *component) (stages []stage, byteLevel bool, err error)
 		if err = errors.Join(err, step.stray); err != nil {
 			return nil, false, fmt.Errorf("pre_tokenizer %w", err)
 		}
-		stages, byteLevel = append(stages, s), step.Type == "ByteLevel"
+		if byteLevel = step.Type == "ByteLevel"; s != (stage{}) {
+			stages = append(stages, s)
+		}
 	}
 	return stages, byteLevel, nil
 }
@@ -140,7 +142,7 @@ func words(stages []stage, s string, p place, emit func(word string, p place)) {
 		emit(s, p)
 		return
 	}
-	first := stages[0]
+	first := &stages[0]
 	if first.spaces != "" {
 		s, p.spaces = strings.ReplaceAll(s, " ", first.spaces), first.spaces
 	}
