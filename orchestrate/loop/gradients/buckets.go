@@ -138,7 +138,7 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 			rows = rows[:len(rows)-len(rows)%o.PaperRanks]
 		}
 		if len(rows) > 0 { // RAGEN skips other buckets
-			report.Results = append(report.Results, newResult(bucket, s.Batch, rows))
+			report.Results = append(report.Results, newResult(bucket, s.Batch, rows, o.Buckets == "staleness"))
 		}
 	}
 	if len(report.Results) == 0 {

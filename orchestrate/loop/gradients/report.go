@@ -64,18 +64,18 @@ type Report struct {
 	Cosines metrics.Table      `metric:"cosine_table" doc:"between buckets: cosine as measured, too close to 0 because noise lengthens both gradients, and cosine_unbiased"`
 }
 
-// newResult counts those rows of a bucket that are measured, in ascending order.
-func newResult(bucket Bucket, b *train.Batch, rows []int) *Result {
+// newResult counts those rows of a bucket that are measured, in ascending order; parts says that a row stands for its
+// tokens with a weight only.
+func newResult(bucket Bucket, b *train.Batch, rows []int, parts bool) *Result {
 	r := &Result{Bucket: bucket, Samples: len(rows), Share: float64(len(rows)) / float64(b.Len()),
 		Mean: bucket.MeanStd(), Low: math.Inf(1), High: math.Inf(-1), GroupCount: len(bucket.Groups),
 		Terms: map[string]*Term{}, Losses: map[string]float64{}, Cosines: map[string]*float64{}}
 	for _, g := range bucket.Groups {
 		for _, row := range g.Rows {
 			if _, measured := slices.BinarySearch(rows, row); measured {
-				for _, weight := range b.Weights[row] {
-					if weight != 0 {
-						r.Tokens++
-					}
+				r.Tokens += b.Sequences[row].Sampled()
+				if parts {
+					r.Tokens -= unweighted(b, row)
 				}
 				r.Low, r.High = min(r.Low, g.Std), max(r.High, g.Std)
 			}

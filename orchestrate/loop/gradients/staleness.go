@@ -55,6 +55,16 @@ func ByStaleness(b *train.Batch, stale [][]int, groups []Group) (*train.Batch, [
 	return apart, buckets
 }
 
+// unweighted counts the sampled tokens of a row that have no weight.
+func unweighted(b *train.Batch, row int) (n int) {
+	for t, sampled := range b.Sequences[row].Mask {
+		if sampled && b.Weights[row][t] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // withoutShared takes out of the inner product of two buckets what groups have in common that are in both: their noise
 // is the same episodes'. ok is false where nothing is left, or groups were not compared.
 func withoutShared(product float64, x, y *Result, a, b *Term) (rest float64, ok bool, err error) {
