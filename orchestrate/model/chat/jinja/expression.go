@@ -226,7 +226,7 @@ func (p *parser) concatenation() expr {
 	left := product()
 	for p.skip("~") {
 		first, second := left, product()
-		left = func(s *scope) Value { return starlark.String(Text(first(s)) + Text(second(s))) }
+		left = func(s *scope) Value { return bounded(starlark.String(Text(first(s)) + Text(second(s)))) }
 	}
 	return left
 }

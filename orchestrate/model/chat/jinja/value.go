@@ -249,7 +249,15 @@ func calculate(op string, x, y Value) Value {
 			fail("a value would be repeated too often")
 		}
 	}
-	return must(starlark.Binary(arithmetic[op], x, y))
+	return bounded(must(starlark.Binary(arithmetic[op], x, y)))
+}
+
+// bounded refuses a value that has grown too long.
+func bounded(v Value) Value {
+	if starlark.Len(v) > MaxRendered {
+		fail("a value is longer than %d", MaxRendered)
+	}
+	return v
 }
 
 // item is v[key].
