@@ -77,7 +77,11 @@ for recipe; do
   case $recipe in
   sl_loop) settings="batch_size=4 max_length=512 learning_rate=5e-4" ;;
   rl_loop) settings="batch_size=2 group_size=8 max_tokens=48 loss_fn=importance_sampling" ;;
-  rl_basic) settings="max_tokens=48" ;; # the recipe's own groups: 4 questions, 16 replies
+  rl_basic) # groups of its own data set; a whole one has to be given to change their number
+    settings="max_tokens=48 dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder"
+    settings="$settings dataset_builder.batch_size=4 dataset_builder.group_size=8 dataset_builder.renderer_name=qwen3_instruct"
+    settings="$settings dataset_builder.model_name_for_tokenizer=$name"
+    ;;
   rl_numerics_check)
     module=rl_numerics_check.train
     settings="group_size=4 groups_per_batch=2 max_tokens=48 max_trajectory_tokens=2048"
