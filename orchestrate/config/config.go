@@ -313,6 +313,8 @@ type Algorithm struct {
 	EntropyStep float64 `toml:"entropy_step" default:"1e-4" range:"(0,)"`
 	// Largest coefficient.
 	EntropyMax float64 `toml:"entropy_max" default:"0.005" range:"(0,)"`
+	// Coefficient of a loss that balances the load of experts (docs/families.md); pretraining took 0.001 to 0.01.
+	RouterAuxLossCoef float64 `toml:"router_aux_loss_coef" default:"0.0" range:"[0,)"`
 	// Set the advantages of the task to zero, so that only entropy and KL act: an ablation, or distillation alone.
 	ZeroTaskAdvantage bool `toml:"zero_task_advantage" default:"false"`
 	// GRPO only: weigh a group by its reward standard deviation relative to the largest.

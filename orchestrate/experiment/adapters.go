@@ -25,6 +25,10 @@ func (e *Experiment) adapt() (problems []error) {
 	if want.Rank > 0 && e.Config.LoRA.Dropout > 0 {
 		problems = append(problems, errors.New("lora.dropout: this version drops nothing: leave it out"))
 	}
+	if e.Config.Algorithm.RouterAuxLossCoef > 0 && e.Policy != nil && e.Policy.Shape.Shape.Experts == 0 {
+		problems = append(problems, fmt.Errorf("algorithm.router_aux_loss_coef: a %s model has no experts: leave it out",
+			e.Policy.Shape.Family))
+	}
 	learning := []struct {
 		who   string
 		model *Model

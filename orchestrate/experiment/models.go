@@ -227,6 +227,7 @@ func Objective(c *config.Config) train.Objective {
 	a, g := c.Actor, c.Algorithm
 	loss := torch.PolicyLoss{
 		Task: torch.NewLoss(a.Loss, a.Constants()), Temperature: Temperature(c), EntropyCoef: g.EntropyCoef,
+		BalanceCoef: g.RouterAuxLossCoef,
 	}
 	if g.KLCoef != 0 && g.KLIn == "loss" {
 		name, straight := g.KLEstimator, false

@@ -36,6 +36,9 @@ func LossTerms(o train.Objective) []train.Column {
 	if o.EntropyCoef != 0 {
 		out = append(out, train.Column{Name: torch.Entropy, Kind: torch.TermEntropy})
 	}
+	if o.BalanceCoef != 0 {
+		out = append(out, train.Column{Name: torch.Balance, Kind: torch.TermBalance})
+	}
 	if o.KL != torch.KLNone {
 		out = append(out, train.Column{Name: torch.KL, Kind: torch.TermKL})
 	}

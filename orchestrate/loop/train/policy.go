@@ -49,11 +49,16 @@ type Column struct {
 	Into       *torch.Gradients // the gradient is added to it; nil: only the loss is wanted
 }
 
-// Terms are the columns of the usual loss: task, entropy and KL, into one buffer.
-func Terms(into *torch.Gradients) []Column {
-	return []Column{{Name: torch.Task, Kind: torch.TermTask, Into: into},
+// Terms are the columns of the usual loss: task, entropy and KL, and of a mixture of experts their balance, into one
+// buffer.
+func Terms(into *torch.Gradients, mixture bool) []Column {
+	columns := []Column{{Name: torch.Task, Kind: torch.TermTask, Into: into},
 		{Name: torch.Entropy, Kind: torch.TermEntropy, Into: into},
 		{Name: torch.KL, Kind: torch.TermKL, Into: into}}
+	if mixture {
+		columns = append(columns, Column{Name: torch.Balance, Kind: torch.TermBalance, Into: into})
+	}
+	return columns
 }
 
 // Loss is what a backward pass found of one column: sums over the masked tokens.

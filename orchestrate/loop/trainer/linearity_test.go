@@ -48,7 +48,7 @@ func TestGradientsAddUp(t *testing.T) {
 		return g
 	}
 	columns := func(task, entropy, kl *torch.Gradients) []train.Column {
-		out := train.Terms(task)
+		out := train.Terms(task, false)
 		out[1].Into, out[2].Into = entropy, kl
 		return out
 	}

@@ -236,7 +236,7 @@ func (m *tableModel) backward(t *testing.T, b *train.Batch, o train.Objective) (
 	if err := gradients.Zero(); err != nil {
 		t.Fatal(err)
 	}
-	losses, err := m.learner.Backward(t.Context(), b, o, train.Terms(gradients)[:1])
+	losses, err := m.learner.Backward(t.Context(), b, o, train.Terms(gradients, false)[:1])
 	if err != nil {
 		t.Fatal(err)
 	}

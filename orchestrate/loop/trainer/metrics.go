@@ -164,6 +164,7 @@ type actorMetrics struct {
 	EntropyCoef  *float64   `metric:"actor/entropy_coef" doc:"coefficient of the bonus, where it follows algorithm.entropy_target"`
 	KLLoss       *float64   `metric:"actor/kl_loss" unit:"nats" doc:"aggregated KL estimate to the reference, where it is in the loss"`
 	KLCoef       *float64   `metric:"actor/kl_coef" doc:"its coefficient"`
+	Balance      *float64   `metric:"actor/router_aux_loss" doc:"aggregated load of experts × Σ share × probability, by sequence and layer (arXiv 2101.03961): experts per token where loads are even, more where they are not"`
 }
 
 func newActorMetrics(o train.Objective, fit fitMetrics, sum train.Losses) actorMetrics {
@@ -175,6 +176,9 @@ func newActorMetrics(o train.Objective, fit fitMetrics, sum train.Losses) actorM
 	}
 	if o.KL != torch.KLNone {
 		m.KLLoss, m.KLCoef = metrics.Of(kl.Value/n), metrics.Of(o.KLCoef)
+	}
+	if len(sum.Columns) > 3 {
+		m.Balance = metrics.Of(sum.Columns[3].Value / n)
 	}
 	return m
 }

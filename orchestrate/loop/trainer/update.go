@@ -112,7 +112,7 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
 		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: s.Chosen.objective(u.Config),
-		columns: train.Terms(policy.Gradients())}
+		columns: train.Terms(policy.Gradients(), u.Session.Actor.Model.Config.Shape.Experts > 0)}
 	f.fill = func(ctx context.Context, mini *train.Batch, rows []int, at fill) error {
 		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
 		at.proximal = at.proximal && s.Chosen.proximal

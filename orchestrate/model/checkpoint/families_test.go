@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -279,6 +280,70 @@ func TestRotaryScalingsBySequenceLength(t *testing.T) {
 		_, err := m.Score(torch.Pack([][]int32{make([]int32, limit+1)}, nil), 1, false)
 		if err == nil || !strings.Contains(err.Error(), "max_position_embeddings") {
 			t.Errorf("%s: a sequence of %d tokens: %v", dir, limit+1, err)
+		}
+	}
+}
+
+// Rows of experts are dealt to threads in other ways where there are more of them: it changes no bit.
+func TestMixturesAreTheSameBitsOnAnyThreads(t *testing.T) {
+	defer torch.SetThreads(torch.Threads())
+	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
+		c := cases[0]
+		if c.Balance == 0 {
+			return
+		}
+		for _, compute := range []torch.Compute{torch.ComputeF32, torch.ComputeBF16} {
+			m, err := LoadModel(dir, torch.HeadLM, torch.Placement{Compute: compute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			var first map[string][2]float64
+			var scored []float32
+			for threads := 1; threads <= 4; threads++ {
+				if err := torch.SetThreads(threads); err != nil {
+					t.Fatal(err)
+				}
+				scores, err := m.Score(torch.Pack(c.IDs, nil), 1, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sums, _ := familyGradients(t, dir, m, c.IDs, torch.PolicyLoss{Task: torch.NewLoss("nll", nil),
+					Temperature: 1}, torch.TermTask)
+				if threads == 1 {
+					first, scored = sums, scores.Logprobs
+				}
+				if !maps.Equal(sums, first) || !slices.Equal(scores.Logprobs, scored) {
+					t.Errorf("%d threads: other bits than of one", threads)
+				}
+			}
+		}
+	})
+}
+
+// Of experts that the router likes equally well the first compute a token.
+func TestTiesInRoutingGoToTheFirst(t *testing.T) {
+	m := load(t, "testdata/families/olmoe", torch.HeadLM) // 3 of 7 experts
+	parameters, err := m.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parameters {
+		if strings.HasSuffix(p.Name, "mlp.gate.weight") {
+			if err := p.Tensor.CopyIn(torch.F32, []int64{7, 24}, make([]byte, 4*7*24)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	torch.CloseParameters(parameters)
+	if err := m.Touch(); err != nil {
+		t.Fatal(err)
+	}
+	sums, _ := familyGradients(t, "testdata/families/olmoe", m, [][]int32{{5, 9, 7, 7, 12}}, torch.PolicyLoss{
+		Task: torch.NewLoss("nll", nil), Temperature: 1}, torch.TermTask)
+	for name, sum := range sums {
+		if _, rest, found := strings.Cut(name, ".experts."); found && (sum[0] != 0) != (rest[0] < '3') {
+			t.Errorf("%s has a gradient of norm %v", name, sum[0])
 		}
 	}
 }
