@@ -130,7 +130,7 @@ TEST(PolicyBackward, RefusesTermsThatMakeNoSense) {
   const std::vector<gyre_term> named = {{.name = "format"}};
   EXPECT_EQ(message(named, inputs_of(b)), "no error");
   expect(message({{.name = "format"}, {.name = "format"}}, inputs_of(b)), "\"format\": the name is given twice");
-  expect(message({{.name = "format", .kind = static_cast<gyre_term_kind>(3)}}, inputs_of(b)), "kind is 3");
+  expect(message({{.name = "format", .kind = static_cast<gyre_term_kind>(4)}}, inputs_of(b)), "kind is 4");
   gyre_policy_inputs bare = inputs_of(b);
   bare.advantages = nullptr;
   expect(message(named, bare), "\"format\": no advantages");
