@@ -32,7 +32,7 @@ type source struct {
 
 // tables in the order of a document.
 var tables = []string{"run", "model", "lora", "envs", "validation", "validation.envs", "rewards", "rollout", "filter",
-	"algorithm", "importance", "actor", "critic", "fsdp", "analysis", "components", "collapse", "early_stop", "checkpoint", "engine", "sft"}
+	"algorithm", "actor", "critic", "analysis", "components", "collapse", "early_stop", "checkpoint", "engine", "sft"}
 
 func (d *document) find(key string) int {
 	return slices.IndexFunc(d.lines, func(l line) bool { return l.key == key })
