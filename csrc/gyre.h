@@ -264,6 +264,8 @@ gyre_status gyre_gradients_new(const gyre_model* model, bool own, gyre_gradients
 void gyre_gradients_free(gyre_gradients* g);
 gyre_status gyre_gradients_zero(gyre_gradients* g);
 gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale);
+// Adds the model's parameters to a buffer that is not one rank's own: the difference of two models, or of two moments.
+gyre_status gyre_gradients_add_weights(gyre_gradients* g, const gyre_model* model, double scale);
 // per_parameter may be NULL or holds one value per gyre_model_parameter index.
 gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter);
 // The same of all pairs a <= b of n buffers, row by row of the upper triangle, reading each buffer once:

@@ -51,6 +51,7 @@ func TestEveryCallOnClosedObjectsFails(t *testing.T) {
 		"dot of closed": dotLeft, "dot with closed": dotRight, "products": products, "sketch": sketch, "norm": norm,
 		"gradient": gradient, "its part": part,
 		"add to closed": gone.Add(g, 1), "add closed": g.Add(gone, 1), "lane": gone.BeginLane(0),
+		"add weights to closed": gone.AddWeights(other, 1), "add weights of closed": g.AddWeights(other, 1),
 		"step of closed": stepped, "step with closed": without,
 		"moment": momentPart, "critic": critic,
 	} {

@@ -220,6 +220,13 @@ func (c shardCase) check(group *Group) error {
 		if c.narrow() { // from here on masters and rounded weights go different ways
 			return nil
 		}
+		models := [2]*Model{m, alone}
+		moved, err := differences(models, -1, [2]*Gradients{})
+		if err != nil {
+			return err
+		}
+		defer moved[0].Close()
+		defer moved[1].Close()
 		var norms [2]float64
 		for i, o := range optimizers {
 			result, err := o.Step(gradients[i], 1e-4, 0.5)
@@ -230,6 +237,12 @@ func (c shardCase) check(group *Group) error {
 		}
 		if relative(norms[0], norms[1]) > c.tolerance(step) {
 			return fmt.Errorf("step %d: gradient norm %v, alone %v", step, norms[0], norms[1])
+		}
+		if _, err := differences(models, 1, moved); err != nil {
+			return err
+		}
+		if err := c.compare(moved, second, step+1); err != nil { // to the rounding of weights
+			return fmt.Errorf("what step %d changed: %w", step, err)
 		}
 	}
 	got, err := wholeWeights(m, group)
@@ -246,6 +259,21 @@ func (c shardCase) check(group *Group) error {
 		}
 	}
 	return nil
+}
+
+// differences adds the weights of two models to buffers of theirs, which it makes where there are none.
+func differences(models [2]*Model, scale float64, into [2]*Gradients) (_ [2]*Gradients, err error) {
+	for i, m := range models {
+		if into[i] == nil {
+			if into[i], err = NewGradients(m); err != nil {
+				return into, err
+			}
+		}
+		if err := into[i].AddWeights(m, scale); err != nil {
+			return into, err
+		}
+	}
+	return into, nil
 }
 
 // sampling checks that scores and the engine's tokens are those of the model alone, bit for bit.

@@ -23,7 +23,11 @@ void gyre_gradients_free(gyre_gradients* g) { delete g; }
 gyre_status gyre_gradients_zero(gyre_gradients* g) { return guard(&Gradients::zero, g); }
 
 gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale) {
-  return guard(&Gradients::add, g, *other, scale);
+  return guard([&] { g->add(*other, scale); });
+}
+
+gyre_status gyre_gradients_add_weights(gyre_gradients* g, const gyre_model* model, double scale) {
+  return guard([&] { g->add(model->decoder, scale); });
 }
 
 gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter) {

@@ -16,6 +16,8 @@ class ShardedSet : public Residence {
   // What was added here becomes the sum over all ranks in every rank's own shard.
   virtual void settle() {}
   virtual bool unsettled() const { return false; }
+  // Whether every rank's own shard is of the sum already, or of what all ranks have alike.
+  virtual bool settled() const { return true; }
   virtual void begin_lane(int lane);
   HeldShard held(size_t parameter, const at::Tensor& value) const;
   virtual void zero();
@@ -99,11 +101,12 @@ class SummedSet : public ShardedSet {
   }
   void begin_lane(int lane) override;
   // Sums stay sums; with anything else it is one rank's share of a sum to be.
-  void add(const SummedSet& from, float scale);
+  void add(const ShardedSet& from, float scale);
   // This rank's share of a sum to be.
   void add_own(const ParameterSet& from, float scale);
   void settle() override;
   bool unsettled() const override { return unsettled_ || !nodes_.empty(); }
+  bool settled() const override { return settled_; }
   void zero() override;
   // All flats become sums over all ranks; undone by keep_own().
   void complete();

@@ -90,7 +90,7 @@ class ShardedBackend : public Backend {
     if (into.whole().empty() || sharding().deterministic) {
       inner_->add(into.own(), sharded(from).own(), scale);
     } else {
-      static_cast<SummedSet&>(into).add(static_cast<const SummedSet&>(sharded(from)), scale);
+      static_cast<SummedSet&>(into).add(sharded(from), scale);
     }
   }
 

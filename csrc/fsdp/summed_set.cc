@@ -118,17 +118,17 @@ void SummedSet::settle_lanes() {
   nodes_.clear();
 }
 
-void SummedSet::add(const SummedSet& from, float scale) {
-  if (from.settled_ && !unsettled_) {
-    group_.inner().add(own_, from.own_, scale);
-    settled_ = true;
+void SummedSet::add(const ShardedSet& from, float scale) {
+  if (!from.settled()) {
+    add_own(set_of(from.whole()), scale);
     return;
   }
-  if (from.settled_ && group_.replica() > 0) {  // the first replica's counts
-    enter(kRoot);
-  } else {
-    add_own(set_of(from.whole_), scale);
+  if (!unsettled_) {
+    settled_ = true;
+  } else if (group_.replica() > 0) {  // the first replica's counts
+    return;
   }
+  group_.inner().add(own_, from.own(), scale);
 }
 
 void SummedSet::add_own(const ParameterSet& from, float scale) {

@@ -12,6 +12,11 @@ void Gradients::add(const Gradients& other, double scale) {
   backend_->add(set_, other.set_, static_cast<float>(scale));
 }
 
+void Gradients::add(const Decoder& decoder, double scale) {
+  require_config(decoder.config());
+  backend_->add(set_, decoder.parameters(), static_cast<float>(scale));
+}
+
 double Gradients::dot(const Gradients& other, std::span<double> per_parameter) const {
   const Gradients* const pair[] = {this, &other};
   const size_t sets = this == &other ? 1 : 2, parameters = set_.named.size();

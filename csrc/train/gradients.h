@@ -26,6 +26,8 @@ class Gradients {
 
   void zero() { backend_->zero(set_); }
   void add(const Gradients& other, double scale);
+  // The same with a model's parameters: what two of them differ by.
+  void add(const Decoder& decoder, double scale);
   // Inner product in f64; per_parameter is empty or has one entry per set().named. On the CPU every bit is the same for
   // any number of threads.
   double dot(const Gradients& other, std::span<double> per_parameter) const;

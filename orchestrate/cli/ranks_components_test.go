@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,14 +47,14 @@ func TestComponentsOverRanks(t *testing.T) {
 		one := train("one-"+advantage, of()...)
 		for _, x := range cases {
 			many := train(x.name+"-"+advantage, of(x.args...)...)
-			closeMetrics(t, one, many, 1e-4, lacking(slices.Contains(x.args, "fsdp.shard=full"))...)
+			closeMetrics(t, one, many, 1e-4)
 			sameGradients(t, filepath.Join(one, file), filepath.Join(many, file), x.name == "none")
 		}
 		sure := of("fsdp.deterministic=true", "fsdp.lanes=12")
 		alone := train("lanes-"+advantage, sure...)
 		for _, mode := range []string{"none", "full"} {
 			many := train("lanes-"+mode+advantage, append(sure, "--ranks", "3", "fsdp.shard="+mode)...)
-			sameNumbers(t, alone, many, lacking(mode == "full")...)
+			sameNumbers(t, alone, many)
 			if string(readFile(t, filepath.Join(alone, file))) != string(readFile(t, filepath.Join(many, file))) {
 				t.Errorf("%s, %s: the files of gradients differ", advantage, mode)
 			}
@@ -87,18 +86,10 @@ func TestComponentsOverRanks(t *testing.T) {
 	}
 }
 
-// lacking are the metrics that a run whose weights are in shards, or not, does not have.
-func lacking(inShards bool) []string {
-	if inShards {
-		return ofWholeWeights
-	}
-	return nil
-}
-
 // sameNumbers compares the metrics of two runs bit by bit.
-func sameNumbers(t *testing.T, want, got string, but ...string) {
+func sameNumbers(t *testing.T, want, got string) {
 	t.Helper()
-	closeMetrics(t, want, got, 0, but...)
+	closeMetrics(t, want, got, 0)
 }
 
 // sameGradients compares two files of gradients, of which the second may hold projections.

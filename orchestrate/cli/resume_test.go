@@ -21,7 +21,7 @@ import (
 )
 
 // steadyMetrics reads a run's metrics without those that measure the machine.
-func steadyMetrics(t *testing.T, path string, but ...string) map[int]map[string]any {
+func steadyMetrics(t *testing.T, path string) map[int]map[string]any {
 	t.Helper()
 	out := map[int]map[string]any{}
 	for record, err := range metrics.Read(path) {
@@ -30,8 +30,7 @@ func steadyMetrics(t *testing.T, path string, but ...string) map[int]map[string]
 		}
 		values := map[string]any{}
 		for name, v := range record.Values {
-			begins := func(with string) bool { return strings.HasPrefix(name, with) }
-			if !begins("timing_s/") && !begins("perf/") && !slices.ContainsFunc(but, begins) {
+			if !strings.HasPrefix(name, "timing_s/") && !strings.HasPrefix(name, "perf/") {
 				values[name] = v
 			}
 		}
@@ -40,15 +39,11 @@ func steadyMetrics(t *testing.T, path string, but ...string) map[int]map[string]
 	return out
 }
 
-// ofWholeWeights are the metrics that steps whose weights are in shards do not have, by their beginnings.
-var ofWholeWeights = []string{"forecast/", "why/line"}
-
-// sameRun holds the metrics, but those that begin with one of `but`, the episodes and the last checkpoint of a run
-// against another's, bit for bit.
-func sameRun(t *testing.T, want, got string, but ...string) {
+// sameRun holds the metrics, the episodes and the last checkpoint of a run against another's, bit for bit.
+func sameRun(t *testing.T, want, got string) {
 	t.Helper()
-	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl"), but...),
-		steadyMetrics(t, filepath.Join(got, "metrics.jsonl"), but...)
+	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")),
+		steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
 	if len(a) != len(b) {
 		t.Fatalf("%d metric lines, want %d", len(b), len(a))
 	}

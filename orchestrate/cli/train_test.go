@@ -72,14 +72,25 @@ func TestAnalysisHasNoSideEffects(t *testing.T) {
 func TestReplayRepeatsAStep(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustIn(t, dir, "train", config, "run.steps=1")
-	mustIn(t, dir, "train", config, "run.steps=1", "run.name=again", "--replay",
-		filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
+	one := []string{"train", config, "run.steps=1", "envs.0.groups=3", "filter.strategy=none"}
+	mustIn(t, dir, one...)
+	mustIn(t, dir, append(one, "run.name=again", "--replay",
+		filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))...)
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/tiny/global_step_1/actor/model.safetensors")),
 		readFile(t, filepath.Join(dir, "runs/again/global_step_1/actor/model.safetensors"))) {
 		t.Error("the replayed step's weights differ from the played one's")
 	}
-	values := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[1]
+	values, predicted := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[1], 0
+	for name, v := range steadyMetrics(t, filepath.Join(dir, "runs/again/metrics.jsonl"))[1] {
+		if strings.HasPrefix(name, "why/") || strings.HasPrefix(name, "forecast/") {
+			if predicted++; v != values[name] {
+				t.Errorf("replayed, %s = %v, want %v", name, v, values[name])
+			}
+		}
+	}
+	if predicted < 8 || values["forecast/change"] == nil {
+		t.Errorf("only %d numbers say why the weights moved", predicted)
+	}
 	if gap, ok := values["rollout/logprob_gap_max"]; !ok || gap != 0.0 {
 		t.Errorf("rollout/logprob_gap_max = %v, want exactly 0", gap)
 	}

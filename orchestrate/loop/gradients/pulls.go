@@ -15,39 +15,26 @@ type Pull struct {
 	Sketch          []float32 // see Sketched
 }
 
-// Sketched is a sketch of the weights whose inner products with the groups' sketches mean something. The difference of
-// two is the sketch of an update. It is not collective: the weights must be whole on every rank.
-func Sketched(model *torch.Model) (sketch []float32, err error) {
-	buffer, err := torch.NewOwnGradients(model)
+// Remember keeps the weights of now in a buffer, for Moved. Over ranks both are collective.
+func Remember(model *torch.Model) (*torch.Gradients, error) {
+	buffer, err := torch.NewGradients(model)
 	if err != nil {
 		return nil, err
 	}
-	defer buffer.Close()
-	for i := range buffer.Len() {
-		if err := copyWeights(buffer, model, i); err != nil {
-			return nil, err
-		}
+	if err := buffer.AddWeights(model, -1); err != nil {
+		buffer.Close()
+		return nil, err
 	}
-	return buffer.Sketch(bucketSketch)
+	return buffer, nil
 }
 
-// copyWeights puts the weights of a parameter into its place in a buffer.
-func copyWeights(buffer *torch.Gradients, model *torch.Model, i int) error {
-	from, err := model.Shard(i)
-	if err != nil {
-		return err
+// Moved is a sketch of how far the weights went from those that were remembered, whose inner products with the groups'
+// sketches mean something. It uses the buffer up, but does not close it.
+func Moved(remembered *torch.Gradients, model *torch.Model) ([]float32, error) {
+	if err := remembered.AddWeights(model, 1); err != nil {
+		return nil, err
 	}
-	defer from.Tensor.Close()
-	into, err := buffer.Tensor(i)
-	if err != nil {
-		return err
-	}
-	defer into.Close()
-	values, err := from.Tensor.Float32s()
-	if err != nil {
-		return err
-	}
-	return into.SetFloat32s(values)
+	return remembered.Sketch(bucketSketch)
 }
 
 // pulls keeps what is asked for of the groups, and finds the buckets that work against each other. Their inner product

@@ -81,7 +81,7 @@ func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
 		return nil
 	}
 	out := newAnalysed(o.Config)
-	out.pulls = predicts(o.Session, o.preparation.given)
+	out.pulls = predicts(o.Config.Analysis)
 	if err := o.step(ctx, s, out); err != nil {
 		return fmt.Errorf("gradient analysis: %w", err)
 	}

@@ -231,10 +231,13 @@ func BenchmarkForecast(b *testing.B) {
 				returns[i] = float64(i % 3)
 			}
 			rest += cpu(func() {
-				for range 2 {
-					if _, err := gradients.Sketched(t.Actor.Model); err != nil {
-						b.Fatal(err)
-					}
+				weights, err := gradients.Remember(t.Actor.Model)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer weights.Close()
+				if _, err := gradients.Moved(weights, t.Actor.Model); err != nil {
+					b.Fatal(err)
 				}
 				report.Predict(subject.Batch, returns, 0, true, report.Task[0].Sketch)
 			})

@@ -108,6 +108,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 // Close ends what is under way and frees everything.
 func (t *Trainer) Close() {
 	t.rollouts.ahead.close()
+	t.why.close()
 	t.Training.Close()
 }
 

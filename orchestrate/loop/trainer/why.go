@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gyre/internal/statistics"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/forecast"
 	"gyre/orchestrate/loop/gradients"
@@ -22,7 +23,7 @@ type why struct {
 	*session.Session
 	clock   *session.Clock
 	ledger  *forecast.Ledger
-	weights []float32 // a sketch of those before the update
+	weights *torch.Gradients // those before the update; nil where none is predicted
 }
 
 // whyMetrics are what the analyses of a step mean together.
@@ -38,7 +39,7 @@ type whyMetrics struct {
 
 // forecastMetrics are what an update is predicted to change.
 type forecastMetrics struct {
-	Change float64 `metric:"change" unit:"reward" doc:"of the mean return of an episode by this update, to first order"`
+	Change float64 `metric:"change" unit:"reward" doc:"of the mean return of an episode by this update, to first order; given episodes (--replay) count as drawn by the policy"`
 	Low    float64 `metric:"low" unit:"reward" doc:"lower end of its 90 % interval, wider where earlier predictions of the run were off by more"`
 	High   float64 `metric:"high" unit:"reward" doc:"upper end"`
 	Fit    float64 `metric:"fit" unit:"share" doc:"of the squares of weights times advantages that is proportional to centred returns: below 1 the scale of the prediction is approximate"`
@@ -49,15 +50,10 @@ type scoredMetrics struct {
 	Score *forecast.Score `metric:"forecast/score"`
 }
 
-// predicts reports whether the updates of a run are predicted: those of a policy that has played the episodes, and
-// whose weights are whole on every rank.
-func predicts(s *session.Session, given bool) bool {
-	a := s.Config.Analysis
-	if a.Buckets == "staleness" { // whose parts of groups are no groups
-		return false
-	}
-	updates, measured := a.Enabled && !a.Only && !a.ExitAfter, a.Statistics && a.Profile == gradients.Exact
-	return updates && measured && !given && !s.Actor.InStep()
+// predicts reports whether the updates of a run are predicted: not where parts of groups are no groups ("staleness").
+func predicts(a config.Analysis) bool {
+	return a.Enabled && !a.Only && !a.ExitAfter && a.Statistics && a.Profile == gradients.Exact &&
+		a.Buckets != "staleness"
 }
 
 // beforeUpdate remembers the weights of a step whose update is to be predicted.
@@ -68,10 +64,17 @@ func (o *beforeUpdate) Due(step int) bool { return session.AnalysisDue(o.Config.
 
 // Look implements Observer.
 func (o *beforeUpdate) Look(_ context.Context, s *Step) (err error) {
-	if o.weights = nil; s.analysed != nil && s.analysed.report != nil && s.analysed.pulls {
-		o.weights, err = gradients.Sketched(o.Actor.Model)
+	if s.analysed != nil && s.analysed.report != nil && s.analysed.pulls {
+		o.weights, err = gradients.Remember(o.Actor.Model)
 	}
 	return err
+}
+
+func (o *why) close() {
+	if o.weights != nil {
+		o.weights.Close()
+		o.weights = nil
+	}
 }
 
 // Due implements Observer: of a step without an analysis only the ledger hears.
@@ -115,14 +118,10 @@ func (o *why) Look(_ context.Context, s *Step) error {
 
 // predict predicts what the update that was made changes.
 func (o *why) predict(s *Step) (p *forecast.Prediction, fit float64, err error) {
-	before := o.weights
-	o.weights = nil
-	moved, err := gradients.Sketched(o.Actor.Model)
+	defer o.close()
+	moved, err := gradients.Moved(o.weights, o.Actor.Model)
 	if err != nil {
 		return nil, 0, err
-	}
-	for k := range moved {
-		moved[k] -= before[k]
 	}
 	x := s.analysed
 	returns := make([]float64, len(x.chosen.Episodes))

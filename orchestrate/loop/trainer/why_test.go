@@ -33,7 +33,6 @@ func TestPredictionIsTheFirstOrder(t *testing.T) {
 		"actor.loss_aggregation=token-sum", "filter.include_zero=true"} {
 		run := given(t, fourGroups, "analysis.enabled=true", "analysis.num_buckets=2", "actor.lr=1e-6",
 			"actor.mini_batch=16", "filter.strategy=top_p", "filter.value=1", "filter.include_zero=false", how)
-		run.rollouts.replay, run.preparation.given = nil, false
 		ctx := context.Background()
 		s := &Step{Number: 1, Line: metrics.Line{}}
 		s.Episodes = handwritten(t, strings.Split(strings.TrimSpace(fourGroups), "\n")...)
@@ -70,12 +69,12 @@ func TestPredictionIsTheFirstOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := s.analysed
-		moved, err := gradients.Sketched(run.Actor.Model)
+		moved, err := gradients.Moved(run.why.weights, run.Actor.Model)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := range moved {
-			moved[k] -= run.why.weights[k]
+		if err := run.why.weights.AddWeights(run.Actor.Model, -1); err != nil { // as it was
+			t.Fatal(err)
 		}
 		var returns []float64
 		for _, e := range x.chosen.Episodes {
