@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ var curves = []struct{ key, label string }{
 	{"val/loss", "val_loss"},
 }
 
-// headLines is how many lines stay below the head; older ones are above it, in the terminal's history.
+// headLines is how many lines stay below the head at most; older messages are above it, whole, in the terminal's history.
 const headLines = 10
 
 // head is what a terminal shows of a run above its latest lines: the step, the time left and two curves. It is drawn
@@ -31,10 +32,10 @@ type head struct {
 	values map[string][]float64 // of the curves, in the order of steps
 	begun  time.Time            // when step first was shown
 	first  int
-	top    []string // the head itself
-	lines  []string // below it
-	drawn  int      // lines of the terminal that both take; 0 = nothing is shown
-	width  int      // of the terminal when they were drawn
+	top    []string   // the head itself
+	below  [][]string // the lines of the messages below it
+	drawn  int        // lines of the terminal that both take; 0 = nothing is shown
+	width  int        // of the terminal when they were drawn
 }
 
 // note takes a step's values.
@@ -118,27 +119,29 @@ func sparkline(values []float64, width int) string {
 	return line.String()
 }
 
-// add puts text below the head, in lines no wider than the terminal, and draws the block anew. What no longer fits
-// below the head is written above it for good.
+// add puts a message below the head, in lines no wider than the terminal, and draws the block anew. Messages that no
+// longer fit below the head are written above it for good.
 func (h *head) add(out io.Writer, message string) error {
 	width := table.Width(out)
 	var b strings.Builder
 	if h.drawn > 0 && width == h.width {
 		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", h.drawn)
 	} else {
-		h.lines = nil // the terminal has broken the lines anew: what stands there stays
+		h.below = nil // the terminal has broken the lines anew: what stands there stays
 	}
-	message = strings.ReplaceAll(strings.TrimSuffix(message, "\n"), "\t", "    ")
-	for _, line := range strings.Split(message, "\n") {
-		h.lines = append(h.lines, strings.Split(text.WrapHard(line, width), "\n")...)
+	var own []string
+	for _, line := range strings.Split(strings.TrimSuffix(message, "\n"), "\n") {
+		for _, piece := range strings.Split(text.WrapSoft(line, width), "\n") {
+			own = append(own, strings.TrimRight(piece, " "))
+		}
 	}
-	for ; len(h.lines) > headLines; h.lines = h.lines[1:] {
-		b.WriteString(h.lines[0] + "\n")
+	h.below = append(h.below, own)
+	for ; len(slices.Concat(h.below...)) > headLines; h.below = h.below[1:] {
+		b.WriteString(strings.Join(h.below[0], "\n") + "\n")
 	}
-	for _, line := range append(h.top[:len(h.top):len(h.top)], h.lines...) {
-		b.WriteString(line + "\n")
-	}
-	h.drawn, h.width = len(h.top)+len(h.lines), width
+	lines := slices.Concat(append([][]string{h.top}, h.below...)...)
+	b.WriteString(strings.Join(lines, "\n") + "\n")
+	h.drawn, h.width = len(lines), width
 	_, err := io.WriteString(out, b.String())
 	return err
 }

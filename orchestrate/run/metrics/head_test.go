@@ -47,8 +47,8 @@ func screen(t *testing.T, stream string, width int) []string {
 	return lines
 }
 
-// On a terminal of 80 columns the head stays above the latest lines, whatever is written, and every line remains in the
-// order in which it came.
+// On a terminal of 80 columns the head stays above the latest lines, whatever is written, every line remains in the
+// order in which it came, and a message stays in one piece, broken between its words.
 func TestHeadStaysAboveTheLatestLines(t *testing.T) {
 	t.Setenv("COLUMNS", "80")
 	var out bytes.Buffer
@@ -74,6 +74,10 @@ func TestHeadStaysAboveTheLatestLines(t *testing.T) {
 		}
 		if !strings.HasPrefix(lines[above+1], "success ") || !strings.Contains(lines[above+1], "  reward_std 0.250 ▁") {
 			t.Fatalf("step %d: %q", step, lines[above+1])
+		}
+		whole := regexp.MustCompile(`step \d+ says( much){13,14}\n(much ?){6,7}\n`)
+		if n := len(whole.FindAllString(strings.Join(lines, "\n"), -1)); n != step/7 {
+			t.Fatalf("step %d: %d of %d messages are whole:\n%s", step, n, step/7, strings.Join(lines, "\n"))
 		}
 	}
 	text := strings.Join(screen(t, out.String(), 80), "\n")
