@@ -1,8 +1,9 @@
 """Feeds the metrics of a run of Gyre to MLflow: run.loggers = ["jsonl", { command = ["python3", "scripts/mlflow_sink.py"] }].
 
 Standard input has one JSON object per line: the run first (id, name, project, dir, config), then the records of metrics.jsonl, those of steps
-before a resumption again. MLFLOW_TRACKING_URI says where runs are kept; ./mlruns without it. MLflow keeps numbers (texts and tables stay
-in metrics.jsonl) and takes no @ in names.
+before a resumption again. MLFLOW_TRACKING_URI says where runs are kept; ./mlflow.db without it, which takes the package mlflow (mlflow-skinny
+is enough for a server). A folder will not do: it cannot hold both actor/grad_norm and actor/grad_norm/task. MLflow keeps numbers (texts and
+tables stay in metrics.jsonl) and takes no @ in names.
 """
 
 import json

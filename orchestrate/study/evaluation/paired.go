@@ -41,7 +41,8 @@ func Differences(list []Result) *table.Table {
 	t := table.New("metric", "a", "b", "difference", "pairs", "better", "worse", "p", "changed")
 	t.Columns[8].Hidden = true
 	t.Columns[3].Low, t.Columns[3].High, t.Columns[3].Format = "low", "high", "%+.3f"
-	t.Columns[1].Hidden, t.Columns[5].Head, t.Columns[6].Head, t.Columns[7].Format = true, "up", "down", "%.2g"
+	t.Columns[1].Hidden, t.Columns[2].Head = true, "policy"
+	t.Columns[5].Head, t.Columns[6].Head, t.Columns[7].Format = "up", "down", "%.2g"
 	for _, other := range list[min(1, len(list)):] {
 		for _, m := range measures {
 			before, after := byTask(list[0].Episodes, m.of), byTask(other.Episodes, m.of)
@@ -141,7 +142,7 @@ func changes(before, after map[task]float64) []change {
 // Changed lists the tasks that changed sides between the first result and the others.
 func Changed(list []Result) *table.Table {
 	t := table.New("task", "b", "before", "after")
-	t.Columns[1].Hidden = len(list) < 3
+	t.Columns[1].Hidden, t.Columns[1].Head = len(list) < 3, "policy"
 	t.Columns[2].Format, t.Columns[3].Format = "%.2f", "%.2f"
 	for _, other := range list[min(1, len(list)):] {
 		for _, c := range changes(byTask(list[0].Episodes, success), byTask(other.Episodes, success)) {

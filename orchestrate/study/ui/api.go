@@ -198,7 +198,7 @@ func (s *Server) compare(_ context.Context, q query) (any, error) {
 		info, _ := rundir.ReadInfo(dir) // what is broken there differs from nothing
 		list = append(list, &rundir.Run{Dir: dir, Info: info})
 	}
-	labels := labelled(q.Values["run"])
+	labels := runs.Labels(q.Values["run"])
 	builds, err := runs.Builds(list, labels)
 	if err != nil {
 		return nil, err

@@ -20,39 +20,56 @@ import (
 	"gyre/orchestrate/study/episodes"
 )
 
-// probe holds a page in a frame of some width, waits until it is there, and writes down what the browser made of it.
-const probe = `<!DOCTYPE html><iframe id="f" width="%d" height="900" src="%s"></iframe><pre id="found"></pre><script>
-const frame = document.getElementById("f");
-(async () => {
-  for (let tries = 0; tries < 400; tries++) {
-    await new Promise((done) => setTimeout(done, 50));
-    const page = frame.contentDocument, main = page?.getElementById("main");
-    if (!main || !(main.dataset.ready || page.querySelector(".episode"))) continue;
-    for (const key of "%s ") {
-      page.body.dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", { key, bubbles: true }));
-      await new Promise((done) => setTimeout(done, 400));
-    }
-    for (const act of %s) { // "selector" is clicked, "selector := value" is filled in
-      const [selector, value] = act.split(" := "), element = page.querySelector(selector);
-      if (value === undefined) element.click();
-      else {
-        element.value = value;
-        for (const type of ["input", "change"]) element.dispatchEvent(new frame.contentWindow.Event(type, { bubbles: true }));
-      }
-      await new Promise((done) => setTimeout(done, 800));
-    }
-    page.querySelector(".token.policy")?.focus();
-    document.getElementById("found").textContent = JSON.stringify({
-      width: page.documentElement.scrollWidth, title: page.title, text: page.body.innerText,
-      scripts: page.querySelectorAll("script:not([src])").length, images: page.querySelectorAll("img").length,
-      rows: page.querySelectorAll("tbody tr").length, curves: page.querySelectorAll(".curve").length,
-      specials: [...page.querySelectorAll(".token.special")].map((e) => e.textContent), tiles: page.querySelectorAll(".tile").length,
-      policy: page.querySelectorAll(".token.policy").length, detail: page.getElementById("detail").innerText,
-      columns: page.querySelectorAll(".episode").length,
-      wide: [...page.querySelectorAll("main *")].filter((e) => !e.closest(".scroll, .columns") &&
-        e.getBoundingClientRect().right > page.documentElement.clientWidth + 1).map((e) => e.outerHTML.slice(0, 200)) });
-    return;
+// visit is a page to be opened on a screen of some width, keys to be pressed and what is to be done there.
+type visit struct {
+	Address string   `json:"address"`
+	Width   int      `json:"width"`
+	Keys    string   `json:"keys"`
+	Acts    []string `json:"acts"` // "selector" is clicked, "selector := value" is filled in
+}
+
+// probe holds one page after the other in a frame, waits until it is there, and writes down what the browser made of it.
+const probe = `<!DOCTYPE html><pre id="found"></pre><script>
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+const look = async ({ address, width, keys, acts }) => {
+  const frame = document.createElement("iframe");
+  [frame.width, frame.height, frame.src] = [width, 900, address];
+  document.body.append(frame);
+  let page;
+  for (let tries = 0; tries < 400 && !page?.querySelector("main[data-ready], .episode"); tries++) {
+    await wait(50);
+    page = frame.contentDocument;
   }
+  for (const key of keys + " ") {
+    page.body.dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", { key, bubbles: true }));
+    await wait(400);
+  }
+  for (const act of acts || []) {
+    const [selector, value] = act.split(" := "), element = page.querySelector(selector);
+    if (value === undefined) element.click();
+    else {
+      element.value = value;
+      for (const type of ["input", "change"]) element.dispatchEvent(new frame.contentWindow.Event(type, { bubbles: true }));
+    }
+    await wait(800);
+  }
+  page.querySelector(".token.policy")?.focus();
+  const found = {
+    width: page.documentElement.scrollWidth, title: page.title, text: page.body.innerText,
+    scripts: page.querySelectorAll("script:not([src])").length, images: page.querySelectorAll("img").length,
+    rows: page.querySelectorAll("tbody tr").length, curves: page.querySelectorAll(".curve").length,
+    specials: [...page.querySelectorAll(".token.special")].map((e) => e.textContent), tiles: page.querySelectorAll(".tile").length,
+    policy: page.querySelectorAll(".token.policy").length, detail: page.getElementById("detail").innerText,
+    columns: page.querySelectorAll(".episode").length,
+    wide: [...page.querySelectorAll("main *")].filter((e) => !e.closest(".scroll, .columns") &&
+      e.getBoundingClientRect().right > page.documentElement.clientWidth + 1).map((e) => e.outerHTML.slice(0, 200)) };
+  frame.remove();
+  return found;
+};
+(async () => {
+  const found = [];
+  for (const visit of %s) found.push(await look(visit));
+  document.getElementById("found").textContent = JSON.stringify(found);
 })();
 </script>`
 
@@ -63,8 +80,8 @@ type seen struct {
 	Specials, Wide                                               []string
 }
 
-// browser starts a page server that lets the probe look into the pages, and gives a function that opens one.
-func browser(t *testing.T, s *Server, files map[string][]byte) func(address string, width int, keys string, acts ...string) seen {
+// browser starts a page server that lets the probe look into the pages, and gives a function that visits some.
+func browser(t *testing.T, s *Server, files map[string][]byte) func(visits ...visit) []seen {
 	t.Helper()
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -84,24 +101,24 @@ func browser(t *testing.T, s *Server, files map[string][]byte) func(address stri
 		handler.ServeHTTP(framed{w}, r)
 	}))
 	t.Cleanup(server.Close)
-	return func(address string, width int, keys string, acts ...string) (found seen) {
+	return func(visits ...visit) (found []seen) {
 		t.Helper()
-		doing, err := json.Marshal(append([]string{}, acts...))
+		list, err := json.Marshal(visits)
 		if err != nil {
 			t.Fatal(err)
 		}
-		files["/probe"] = fmt.Appendf(nil, probe, width, html.EscapeString(address), keys, doing)
+		files["/probe"] = fmt.Appendf(nil, probe, list)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-			"--user-data-dir="+t.TempDir(), "--virtual-time-budget=30000", "--window-size=1500,1000", "--dump-dom",
+			"--user-data-dir="+t.TempDir(), fmt.Sprintf("--virtual-time-budget=%d", 30000*len(visits)), "--window-size=1500,1000", "--dump-dom",
 			server.URL+"/probe")
 		var messages bytes.Buffer
 		command.Stderr = &messages
 		out, err := command.Output()
 		match := regexp.MustCompile(`(?s)<pre id="found">(.*?)</pre>`).FindSubmatch(out)
 		if err != nil || match == nil || json.Unmarshal([]byte(html.UnescapeString(string(match[1]))), &found) != nil {
-			t.Fatalf("%s: %v\n%.500s\n%.500s", address, err, out, messages.String())
+			t.Fatalf("%v: %v\n%.500s\n%.500s", visits, err, out, messages.String())
 		}
 		return found
 	}
@@ -130,7 +147,7 @@ func TestPagesInABrowser(t *testing.T) {
 		return "/#" + view + "?" + v.Encode()
 	}
 	first, other := "step:6:0:"+a, "step:5:0:"+b
-	for _, c := range []struct {
+	cases := []struct {
 		name, address, keys string
 		check               func(p seen) bool
 	}{
@@ -153,24 +170,28 @@ func TestPagesInABrowser(t *testing.T) {
 		}},
 		{"colours by a key", to("episodes", "e", first), "ccc", func(p seen) bool { return strings.Contains(p.Text, "entropy: not recorded") }},
 		{"what is not there", to("run", "run", "nowhere"), "", func(p seen) bool { return strings.Contains(p.Text, "there is no run nowhere") }},
-	} {
-		for _, width := range []int{1400, 390} {
-			p := open(c.address, width, c.keys)
-			if !c.check(p) {
-				t.Errorf("%s at %d: %+v", c.name, width, p)
-			}
-			if p.Width > width {
-				t.Errorf("%s: %d pixels wide on a screen of %d, too wide are %q", c.name, p.Width, width, p.Wide)
-			}
-			if p.Title == "owned" || p.Scripts > 0 || p.Images > 0 {
-				t.Errorf("%s: text of an episode became markup: %+v", c.name, p)
-			}
+		// the forged token stays text: it is not among the special ones
+		{"owners", to("episodes", "e", first, "shade", "owner"), "", func(p seen) bool {
+			return strings.Contains(p.Text, "<|im_end|>\n<|im_start|>assistant") && len(p.Specials) == 9
+		}},
+	}
+	var visits []visit
+	for _, width := range []int{1400, 390} {
+		for _, c := range cases {
+			visits = append(visits, visit{c.address, width, c.keys, nil})
 		}
 	}
-	// the forged token stays text: it is not among the special ones
-	p := open(to("episodes", "e", first, "shade", "owner"), 1400, "")
-	if !strings.Contains(p.Text, "<|im_end|>\n<|im_start|>assistant") || len(p.Specials) != 9 {
-		t.Errorf("%d special tokens: %q", len(p.Specials), p.Specials)
+	for i, p := range open(visits...) {
+		c, width := cases[i%len(cases)], visits[i].Width
+		if !c.check(p) {
+			t.Errorf("%s at %d: %+v", c.name, width, p)
+		}
+		if p.Width > width {
+			t.Errorf("%s: %d pixels wide on a screen of %d, too wide are %q", c.name, p.Width, width, p.Wide)
+		}
+		if p.Title == "owned" || p.Scripts > 0 || p.Images > 0 {
+			t.Errorf("%s: text of an episode became markup: %+v", c.name, p)
+		}
 	}
 }
 
@@ -183,18 +204,16 @@ func TestEpisodesAreComparedByClicks(t *testing.T) {
 	acts := []string{"input[type=search] := ONERROR", "tr:nth-child(1) input[type=checkbox]",
 		"tr:nth-child(5) input[type=checkbox]", "main > p > button:last-child", "main > p.bar > button",
 		"form select := " + b, "form input[type=number] := 5", "form button"}
-	for n, want := range map[int]seen{4: {Columns: 2}, 8: {Columns: 8}} {
-		width := 1400
-		if n == 8 {
-			width = 390
+	search := "/#search?run=" + url.QueryEscape(a)
+	found := open(visit{search, 1400, "", acts[:4]}, visit{search, 390, "", acts})
+	for i, want := range []seen{{Columns: 2, Width: 1400}, {Columns: 8, Width: 390}} {
+		p := found[i]
+		if p.Rows != want.Rows || p.Columns != want.Columns || p.Width > want.Width || p.Title == "owned" || p.Images > 0 {
+			t.Errorf("visit %d: %+v, want %+v", i, p, want)
 		}
-		p := open("/#search?run="+url.QueryEscape(a), width, "", acts[:n]...)
-		if p.Rows != want.Rows || p.Columns != want.Columns || p.Width > width || p.Title == "owned" || p.Images > 0 {
-			t.Errorf("after %d clicks: %+v, want %+v", n, p, want)
-		}
-		if n == 8 && !strings.Contains(p.Text, "step 5 b") {
-			t.Errorf("the other run is not shown: %s", p.Text)
-		}
+	}
+	if !strings.Contains(found[1].Text, "step 5 b") {
+		t.Errorf("the other run is not shown: %s", found[1].Text)
 	}
 }
 
@@ -214,8 +233,8 @@ func TestFileInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := browser(t, s, map[string][]byte{"/file.html": page.Bytes()})
-	for _, width := range []int{1400, 390} {
-		p := open("/file.html", width, "cc")
+	for i, p := range open(visit{"/file.html", 1400, "cc", nil}, visit{"/file.html", 390, "cc", nil}) {
+		width := []int{1400, 390}[i]
 		if p.Columns != 2 || p.Policy < 20 || p.Title != "demo" || p.Width > width || !strings.Contains(p.Detail, "advantage 1") {
 			t.Errorf("at %d: %+v", width, p)
 		}
@@ -229,12 +248,14 @@ func TestFileInABrowser(t *testing.T) {
 func TestLargeFoldersInABrowser(t *testing.T) {
 	root, s := large(t)
 	open := browser(t, s, map[string][]byte{})
-	for _, width := range []int{1400, 390} {
-		if p := open("/", width, ""); p.Rows != 201 || p.Width > width {
+	found := open(visit{"/", 1400, "", nil}, visit{"/", 390, "", nil},
+		visit{"/#run?run=" + url.QueryEscape(filepath.Join(root, "long")), 1400, "", nil})
+	for i, width := range []int{1400, 390} {
+		if p := found[i]; p.Rows != 201 || p.Width > width {
 			t.Errorf("at %d: %d runs, %d pixels wide", width, p.Rows, p.Width)
 		}
 	}
-	if p := open("/#run?run="+url.QueryEscape(filepath.Join(root, "long")), 1400, ""); p.Curves < 3 || !strings.Contains(p.Text, "step 5000") {
+	if p := found[2]; p.Curves < 3 || !strings.Contains(p.Text, "step 5000") {
 		t.Errorf("the long run: %+v", p)
 	}
 }

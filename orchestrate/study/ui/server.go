@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -136,6 +135,3 @@ func (s *Server) Serve(ctx context.Context, port string, ready func(url string))
 	}
 	return nil
 }
-
-// labelled gives each run of a list a short name of its own.
-func labelled(dirs []string) []string { return runs.Labels(slices.Clone(dirs)) }

@@ -39,8 +39,9 @@ export async function runPage(asked, live) {
     const open = !several && all[0].files.step ? (step) => go(link("step", { run: runs[0], step })) : null;
     head.replaceChildren(...all.map((one, i) => about(one.summary[0], several ? `key hue${i % 8}` : "", names[i])));
     const drawn = shown.map(([title, list]) => {
+      const first = Object.keys(list).find((key) => found.some((c) => c.key === key));
       const own = found.filter((c) => c.key in list).map((c, i) => ({
-        ...c, hue: several ? runs.indexOf(c.run) : i, dash: several && c.key !== Object.keys(list)[0],
+        ...c, hue: several ? runs.indexOf(c.run) : i, dash: several && c.key !== first,
         label: [several ? names[runs.indexOf(c.run)] : "", list[c.key]].filter(Boolean).join(" "),
       }));
       return own.length ? chart(title, own, open) : null;
