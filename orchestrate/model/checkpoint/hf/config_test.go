@@ -131,6 +131,12 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"model_type":"llama","rope_parameters":{"rope_type":"longrope","factor":2}}`:                          "rope_parameters.short_factor: expected 64",
 		`{"model_type":"llama","rope_parameters":{"partial_rotary_factor":0.5}}`:                                "rope_parameters.partial_rotary_factor",
 		`{"model_type":"llama","rope_scaling":{"rope_type":"linear"}}`:                                          "rope_scaling.factor: must be a positive number",
+		`{"model_type":"smollm3","num_hidden_layers":1,"sliding_window":8,"layer_types":["sliding_attention"]}`: "layer_types: sliding_attention, and no sliding_window",
+		`{"model_type":"qwen2","rope_parameters":{"sliding_attention":{"rope_theta":5.0}}}`:                     "rope_parameters.sliding_attention: one",
+		`{"model_type":"gemma3_text","rope_parameters":{"rope_type":"linear","factor":8}}`:                      "rope_parameters: expected full_attention and",
+		`{"model_type":"gemma3_text","rope_scaling":{"factor":8},"rope_parameters":{"full_attention":{}}}`:      "rope_scaling: expected the scaling of",
+		`{"model_type":"olmo3","rope_local_base_freq":10.0}`:                                                    "rope_local_base_freq: is not known",
+		`{"model_type":"glm4","head_dim":10,"rope_scaling":{"rope_type":"yarn","factor":2.0}}`:                  `partial_rotary_factor: makes 5 components rotate`,
 		`{"model_type":"llama","rope_scaling":7}`:                                                               "rope_scaling: expected",
 		`{"model_type":"qwen3","use_sliding_window":true,"layer_types":["full_attention","sliding_attention"]}`: "layer_types: 2 entries",
 	} {

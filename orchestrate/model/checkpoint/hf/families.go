@@ -255,11 +255,15 @@ func (f *configFile) qwenWindows(c *Config, p *problems) {
 // windows takes the window of the layers that layer_types names, or else of those that have one by default. Layers
 // within a window are the local ones, where these have a rotary embedding of their own.
 func (f *configFile) windows(c *Config, p *problems, byDefault func(layer int64) bool) {
+	named := f.LayerTypes != nil && strings.Contains(families[c.Family].keys, "layer_types")
+	if f.SlidingWindow == nil && named && slices.Contains(f.LayerTypes, "sliding_attention") {
+		p.add("layer_types", "sliding_attention, and no sliding_window (or use_sliding_window is false)")
+	}
 	if f.SlidingWindow == nil && families[c.Family].localTheta == 0 {
 		return
 	}
 	sliding := byDefault
-	if f.LayerTypes != nil && strings.Contains(families[c.Family].keys, "layer_types") {
+	if named {
 		if int64(len(f.LayerTypes)) != c.NumLayers {
 			p.add("layer_types", "%d entries for %d layers", len(f.LayerTypes), c.NumLayers)
 			return

@@ -39,9 +39,6 @@ func checkKeys(data []byte, family torch.Family, p *problems) {
 		return
 	}
 	known := " " + commonKeys + idleKeys + families[family].keys + " "
-	if families[family].localTheta > 0 {
-		known += "rope_local_base_freq "
-	}
 	refuse(file, "", func(key string) bool {
 		return strings.Contains(known, " "+key+" ") || strings.HasPrefix(key, "_")
 	}, fmt.Sprintf("is not known of a %s model", family), p)

@@ -36,18 +36,19 @@ type rope struct {
 // type. Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a rope_theta of its
 // own, then the top-level one.
 func (c *Config) readRope(f configFile, longest int64, p *problems) {
-	key, r := "rope_scaling.", f.RopeScaling
-	if r == nil || reflect.DeepEqual(*r, rope{}) {
-		key, r = "rope_parameters.", f.RopeParameters
-	}
-	r = cmp.Or(r, &rope{})
-	sliding := r.SlidingAttention
-	if r.FullAttention != nil {
+	of := families[c.Family]
+	key, r := f.rope()
+	local := &rope{}
+	switch {
+	case of.localTheta > 0:
+		key, r, local = f.ropesByLayer(p)
+	case r.SlidingAttention != nil:
+		p.add(key+"sliding_attention", "one rotary embedding for all layers expected in a %s model", c.Family)
+	case r.FullAttention != nil:
 		nested := *r.FullAttention
 		nested.Truncate = r.Truncate // transformers looks for it here
 		r = &nested
 	}
-	of := families[c.Family]
 	partial := cmp.Or(r.PartialRotary, f.PartialRotary, 1)
 	if partial != 1 && !of.partial {
 		p.add(key+"partial_rotary_factor", "%v is not supported in a %s model: every head dimension rotates", partial,
@@ -56,18 +57,52 @@ func (c *Config) readRope(f configFile, longest int64, p *problems) {
 	dims := c.HeadDim
 	if of.partial && partial != 1 {
 		dims = int64(float64(c.HeadDim) * float64(partial))
-		c.Shape.RotaryDims = int32(dims)
+		c.Shape.RotaryDims = int32(dims + dims%2) // a pair of which one is between two frequencies, as in transformers
+		if dims == 0 {
+			c.mark(torch.NoPELayer, func(int64) bool { return true })
+		}
 	}
 	c.RopeTheta = float64(cmp.Or(r.Theta, f.RopeTheta))
 	s := scaling{key: key, rope: r, config: c, file: &f, dims: dims, longest: longest, problems: p}
 	s.main()
 	if of.localTheta > 0 {
-		local := cmp.Or(sliding, &rope{})
 		theta := float64(cmp.Or(local.Theta, f.RopeLocalTheta, decimal(of.localTheta)))
-		s.key, s.rope = key+"sliding_attention.", local
+		s.key, s.rope = "rope_parameters.sliding_attention.", local
 		c.Shape.LocalRope = s.numbers(&theta)
 		c.Shape.LocalRope.Theta = theta
 	}
+}
+
+// rope is what a file says of rotary embeddings, and under which key.
+func (f *configFile) rope() (key string, r *rope) {
+	if f.RopeScaling != nil && !reflect.DeepEqual(*f.RopeScaling, rope{}) {
+		return "rope_scaling.", f.RopeScaling
+	}
+	return "rope_parameters.", cmp.Or(f.RopeParameters, &rope{})
+}
+
+// ropesByLayer are those of the layers that see everything and of those within a window. An older file has the first
+// one's scaling in rope_scaling. truncate stands beside them.
+func (f *configFile) ropesByLayer(p *problems) (key string, full, local *rope) {
+	both := cmp.Or(f.RopeParameters, &rope{})
+	rest := *both
+	rest.FullAttention, rest.SlidingAttention, rest.Truncate = nil, nil, nil
+	if !reflect.DeepEqual(rest, rope{}) {
+		p.add("rope_parameters", "expected full_attention and sliding_attention in it, and nothing else")
+	}
+	full, local = cmp.Or(both.FullAttention, &rope{}), cmp.Or(both.SlidingAttention, &rope{})
+	key, old := f.rope()
+	if old != f.RopeScaling {
+		key += "full_attention."
+	} else {
+		if both.FullAttention != nil || old.FullAttention != nil || old.SlidingAttention != nil {
+			p.add("rope_scaling", "expected the scaling of full_attention, and no such in rope_parameters")
+		}
+		full = old
+	}
+	main := *full
+	main.Truncate = both.Truncate
+	return key, &main, local
 }
 
 // RopeType is the rope_type of a configuration's first rotary embedding.
@@ -81,7 +116,7 @@ func (c Config) RopeType() string {
 
 // scaled is what a file says of the first rotary embedding.
 func (c Config) scaled(f configFile) scaling {
-	r := cmp.Or(f.RopeScaling, f.RopeParameters, &rope{})
+	_, r := f.rope()
 	return scaling{rope: cmp.Or(r.FullAttention, r), config: &c}
 }
 
@@ -108,7 +143,7 @@ func (s scaling) kind() string {
 func (s scaling) main() {
 	c := s.config
 	var known bool
-	if c.RopeScaling, known = torch.ParseRopeScaling(s.kind()); !known {
+	if c.RopeScaling, known = torch.ParseRopeScaling(s.kind()); !known || s.dims%2 != 0 {
 		c.RopeScaling = torch.RopePlain
 		c.Shape.Rope = s.numbers(&c.RopeTheta)
 		return
@@ -131,6 +166,9 @@ func (s scaling) positive(name string, v decimal) float64 {
 // original is the length that the model was trained for before its scaling.
 func (s scaling) original() int64 {
 	n := cmp.Or(s.file.OriginalMaxPositions, s.rope.OriginalMaxPositions, s.config.MaxPositions)
+	if families[s.config.Family].localTheta > 0 { // each has its own
+		n = cmp.Or(s.rope.OriginalMaxPositions, s.config.MaxPositions)
+	}
 	if n <= 0 {
 		s.problems.add(s.key+"original_max_position_embeddings", "must be positive, got %d", n)
 		return 1
@@ -149,8 +187,8 @@ func (s scaling) llama3() (low, high float64, original int64) {
 
 // numbers is the scaling as divisors of frequencies, a magnitude, and what becomes of theta.
 func (s scaling) numbers(theta *float64) (out torch.Rope) {
-	pairs := s.dims / 2
-	if kind := s.kind(); kind != "default" && pairs > torch.MaxPairs {
+	pairs := (s.dims + 1) / 2
+	if kind := s.kind(); (kind != "default" || s.dims%2 != 0) && pairs > torch.MaxPairs {
 		s.problems.add(s.key+"rope_type", "%q of %d components: at most %d are supported", kind, s.dims, 2*torch.MaxPairs)
 		return out
 	}
@@ -174,13 +212,24 @@ func (s scaling) numbers(theta *float64) (out torch.Rope) {
 		})
 	case "dynamic":
 		*theta = s.dynamic(*theta)
-	case "yarn":
+	case "yarn", "longrope":
+		if s.dims%2 != 0 {
+			s.problems.add(s.key+"partial_rotary_factor", "makes %d components rotate, an even number expected with %q",
+				s.dims, kind)
+			break
+		}
+		if kind == "longrope" {
+			out.Magnitude = s.longrope(set)
+			break
+		}
 		out.Magnitude = s.yarn(*theta, set)
-	case "longrope":
-		out.Magnitude = s.longrope(set)
 	default:
 		s.problems.add(s.key+"rope_type", "%q is not supported: expected default, linear, dynamic, yarn, llama3 or "+
 			"longrope", kind)
+	}
+	for i := range pairs * (s.dims % 2) { // frequencies are those of an odd number of components
+		even := math.Pow(*theta, 2*float64(i)/float64(s.dims+1))
+		out.Divisors[i] = cmp.Or(out.Divisors[i], 1) * s.period(*theta, i) / even
 	}
 	return out
 }
