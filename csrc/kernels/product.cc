@@ -198,14 +198,16 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
 
 constexpr int kStripes = 8;
 // Pairs of vectors at a time, a square of them: all sums stay in registers, and each vector is converted once for many.
+// Stripes are in parts that the processor has registers for: GCC moves longer ones through memory.
 #if defined(__AVX512F__)
-constexpr int kSide = 4;
+constexpr int kSide = 4, kParts = 1;
 #else
-constexpr int kSide = 2;
+constexpr int kSide = 2, kParts = 2;
 #endif
+constexpr int kPart = kStripes / kParts;
 
-typedef float Floats __attribute__((vector_size(4 * kStripes), aligned(4), may_alias));
-typedef double Doubles __attribute__((vector_size(8 * kStripes)));
+typedef float Floats __attribute__((vector_size(4 * kPart), aligned(4), may_alias));
+typedef double Doubles __attribute__((vector_size(8 * kPart)));
 
 // Written, not returned: how 64 bytes are returned depends on the variant's instructions, which compilers warn of.
 void widen(const float* x, Doubles& to) { to = __builtin_convertvector(*reinterpret_cast<const Floats*>(x), Doubles); }
@@ -215,25 +217,34 @@ using Sums = std::array<std::array<double, kSide>, kSide>;
 // sums[a][b] = the inner product of x[a] and y[b].
 template <int A, int B>
 void square(const float* const* x, const float* const* y, int64_t n, Sums& sums) {
-  Doubles acc[A][B] = {};
+  Doubles acc[A][B][kParts] = {};
   int64_t i = 0;
   for (; i + kStripes <= n; i += kStripes) {
-    Doubles wide[B];
+    Doubles wide[B][kParts];
 #pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) widen(y[b] + i, wide[b]);
+    for (int b = 0; b < B; ++b) {
+#pragma GCC unroll 2
+      for (int p = 0; p < kParts; ++p) widen(y[b] + i + p * kPart, wide[b][p]);
+    }
 #pragma GCC unroll 4
     for (int a = 0; a < A; ++a) {
-      Doubles v;
-      widen(x[a] + i, v);
+      Doubles v[kParts];
+#pragma GCC unroll 2
+      for (int p = 0; p < kParts; ++p) widen(x[a] + i + p * kPart, v[p]);
 #pragma GCC unroll 4
-      for (int b = 0; b < B; ++b) acc[a][b] += v * wide[b];
+      for (int b = 0; b < B; ++b) {
+#pragma GCC unroll 2
+        for (int p = 0; p < kParts; ++p) acc[a][b][p] += v[p] * wide[b][p];
+      }
     }
   }
   for (int a = 0; a < A; ++a) {
     for (int b = 0; b < B; ++b) {
-      for (int64_t k = i; k < n; ++k) acc[a][b][k - i] += static_cast<double>(x[a][k]) * y[b][k];
+      for (int64_t k = i; k < n; ++k) {
+        acc[a][b][(k - i) / kPart][(k - i) % kPart] += static_cast<double>(x[a][k]) * y[b][k];
+      }
       double sum = 0;
-      for (int s = 0; s < kStripes; ++s) sum += acc[a][b][s];
+      for (int s = 0; s < kStripes; ++s) sum += acc[a][b][s / kPart][s % kPart];
       sums[static_cast<size_t>(a)][static_cast<size_t>(b)] = sum;
     }
   }
