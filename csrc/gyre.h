@@ -128,7 +128,12 @@ typedef enum {
   GYRE_LORA_DOWN = 64,
   GYRE_LORA_EMBED = 128,
   GYRE_LORA_HEAD = 256,
-  GYRE_LORA_ALL = 511
+  GYRE_LORA_ALL = 511,  // of a model without experts
+  // Of a mixture, all experts of a layer in one: A [experts · rank, in], B [out, rank · experts], its columns the first
+  // one's for every expert, then the second one's, …
+  GYRE_LORA_EXPERTS_GATE_UP = 512,
+  GYRE_LORA_EXPERTS_DOWN = 1024,
+  GYRE_LORA_EXPERTS = 1536
 } gyre_lora_target;
 
 // y += scale · (x Aᵀ) Bᵀ beside each target, A [rank, in] and B [out, rank] in f32, products in the model's type.

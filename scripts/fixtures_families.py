@@ -4,10 +4,10 @@ transformers computes with it in float64 with exact rotary tables.
 
     python -P scripts/fixtures_families.py [NAME...]
 
-Needs torch, transformers and safetensors. The weights are bfloat16 numbers, so that the files are small. expected.json lists cases: token
+Needs torch, transformers, peft and safetensors. The weights are bfloat16 numbers, so that the files are small. expected.json lists cases: token
 ids, the longest sequence that rotary scalings are settled by, log-probs, and of the gradient of their negative sum two numbers for each
 tensor: its norm, and its product with sin(1), sin(2), … Of mixtures of experts also the sum over tokens of what csrc/train/balance.h says,
-and its gradient. With --check DIR it opens a model that Gyre saved and compares it with these.
+and its gradient, and in lora/ an adapter of PEFT. With --check DIR it opens a model that Gyre saved and compares it with these.
 """
 import json
 import math
@@ -33,6 +33,8 @@ FAMILIES = {
     "smollm3": dict(no_rope_layer_interval=2, use_sliding_window=True, sliding_window=9, attention_bias=True, hidden_size=24),
     "granite": dict(embedding_multiplier=1.7, logits_scaling=1.3, residual_multiplier=0.6, attention_multiplier=0.35, mlp_bias=True,
                     hidden_size=24),
+    "granitemoehybrid": dict(embedding_multiplier=1.7, logits_scaling=1.3, residual_multiplier=0.6, attention_multiplier=0.35, hidden_size=24,
+                             num_local_experts=0, shared_intermediate_size=22, layer_types=[F, F, F], position_embedding_type="rope", mamba_n_heads=4),
     "llama": dict(rope_parameters=YARN, head_dim=8, hidden_act="gelu_pytorch_tanh"),
     "qwen2": dict(rope_parameters=dict(rope_type="dynamic", factor=2.5, rope_theta=50.0), max_position_embeddings=32, hidden_size=24,
                   tie_word_embeddings=True),
@@ -58,6 +60,8 @@ MIXTURES = {
                        num_local_experts=4, num_experts_per_tok=2, attention_bias=True),
     "granitemoeshared": dict(num_local_experts=3, num_experts_per_tok=1, shared_intermediate_size=10, hidden_size=24),
 }
+UP, DOWN = "experts.gate_up_proj", "experts.down_proj"
+ADAPTED = {"qwen3_moe": [UP, DOWN], "olmoe": ["mlp." + UP, "mlp." + DOWN], "mixtral": [DOWN], "granitemoe": [UP], "granitemoeshared": [UP, DOWN]}
 BY_LENGTH = ("qwen2", "phi3")  # what a sequence's rotations are depends on its length
 
 
@@ -138,6 +142,36 @@ def make(name):
         json.dump(cases, f)
 
 
+def adapt(name):
+    """An adapter of PEFT beside attention and experts, and what it computes."""
+    import peft
+
+    path = os.path.join(ROOT, name, "lora")
+    shutil.rmtree(path, ignore_errors=True)
+    torch.manual_seed(len(name))
+    with exact():
+        base = AutoModelForCausalLM.from_pretrained(os.path.join(ROOT, name), dtype=torch.float64, attn_implementation="eager",
+                                                    experts_implementation="eager").eval()
+        model = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_alpha=3, target_modules=["q_proj"], target_parameters=ADAPTED[name]))
+        tensors = {n: p for n, p in model.named_parameters() if "lora_" in n}
+        for p in tensors.values():
+            p.data = torch.randn(p.shape, dtype=torch.float64).mul(0.3).bfloat16().double()
+        numbers = random.Random(7)
+        ids = [numbers.randrange(3, SHAPE["vocab_size"]) for _ in range(31)]
+        scored = logprobs(model, ids)
+        (-scored.sum()).backward()
+    gradients = {}
+    for n, p in tensors.items():
+        flat = p.grad.flatten()
+        gradients[n.replace(".default", "")] = [float(flat.norm()), float(flat @ torch.sin(torch.arange(1, flat.numel() + 1, dtype=torch.float64)))]
+        p.data = p.data.bfloat16()
+    model.peft_config["default"].base_model_name_or_path = ".."
+    model.save_pretrained(path)
+    os.remove(os.path.join(path, "README.md"))
+    with open(os.path.join(path, "expected.json"), "w") as f:
+        json.dump({"ids": [ids], "logprobs": [[0.0] + [round(x, 9) for x in scored.tolist()]], "gradients": gradients}, f)
+
+
 def check(name, path):
     with open(os.path.join(ROOT, name, "expected.json")) as f:
         for c in json.load(f):
@@ -145,6 +179,19 @@ def check(name, path):
             worst = max(abs(a - b) for x, y in zip(got, c["logprobs"]) for a, b in zip(x, y))
             print(name, "log-probs differ by", worst)
             assert worst < 1e-8 and math.isfinite(worst)
+    if os.path.exists(os.path.join(path, "lora")):
+        import peft
+
+        with open(os.path.join(ROOT, name, "lora", "expected.json")) as f:
+            c = json.load(f)
+        with exact():
+            base = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager")
+        model = peft.PeftModel.from_pretrained(base, os.path.join(path, "lora"), torch_device="cpu").double().eval()
+        with exact():
+            got = logprobs(model, c["ids"][0])
+        worst = max(abs(a - b) for a, b in zip(got.tolist(), c["logprobs"][0][1:]))
+        print(name, "adapter's log-probs differ by", worst)
+        assert worst < 1e-8
 
 
 if __name__ == "__main__":
@@ -155,3 +202,5 @@ if __name__ == "__main__":
     else:
         for family in sys.argv[1:] or [*FAMILIES, *MIXTURES]:
             make(family)
+            if family in ADAPTED:
+                adapt(family)

@@ -18,10 +18,11 @@ type Targets uint32
 
 // TargetNames are the names of modules, in the order of the forward pass.
 var TargetNames = []string{"embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
-	"lm_head"}
+	"experts.gate_up_proj", "experts.down_proj", "lm_head"}
 
 var targets = map[string]Targets{"q_proj": C.GYRE_LORA_Q, "k_proj": C.GYRE_LORA_K, "v_proj": C.GYRE_LORA_V,
 	"o_proj": C.GYRE_LORA_O, "gate_proj": C.GYRE_LORA_GATE, "up_proj": C.GYRE_LORA_UP, "down_proj": C.GYRE_LORA_DOWN,
+	"experts.gate_up_proj": C.GYRE_LORA_EXPERTS_GATE_UP, "experts.down_proj": C.GYRE_LORA_EXPERTS_DOWN,
 	"embed_tokens": C.GYRE_LORA_EMBED, "lm_head": C.GYRE_LORA_HEAD}
 
 // TargetsOf is the set of some of TargetNames; other names are left out.

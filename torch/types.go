@@ -63,6 +63,7 @@ const (
 	Mixtral
 	GraniteMoe
 	GraniteMoeShared
+	GraniteMoeHybrid
 )
 
 // RopeScaling is the rule that stretches the rotary embedding's wavelengths.
@@ -99,7 +100,8 @@ var (
 	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3", Mistral: "mistral", Ministral: "ministral",
 		SmolLM3: "smollm3", Granite: "granite", Olmo2: "olmo2", Olmo3: "olmo3", Phi3: "phi3", Glm4: "glm4", Glm: "glm",
 		Gemma2: "gemma2", Gemma3: "gemma3_text", Qwen3Moe: "qwen3_moe", Olmoe: "olmoe", Mixtral: "mixtral",
-		GraniteMoe: "granitemoe", GraniteMoeShared: "granitemoeshared"}
+		GraniteMoe: "granitemoe", GraniteMoeShared: "granitemoeshared",
+		GraniteMoeHybrid: "granitemoehybrid"}
 	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
 	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
 		FinishNotFinite: "not_finite"}
@@ -204,6 +206,16 @@ type Shape struct {
 // Mixes reports whether a layer has experts in the place of an MLP.
 func (c ModelConfig) Mixes(layer int64) bool {
 	return c.Shape.Experts > 0 && (layer >= MaxLayers || c.Shape.Layers[layer]&DenseLayer == 0)
+}
+
+// Mixtures counts the layers that have experts.
+func (c ModelConfig) Mixtures() (count int64) {
+	for layer := range c.NumLayers {
+		if c.Mixes(layer) {
+			count++
+		}
+	}
+	return count
 }
 
 // MLPWidth is the width of a layer's MLP, which in a layer with experts is beside them; 0: there is none.

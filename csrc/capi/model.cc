@@ -51,7 +51,7 @@ gyre_status gyre_model_adapt(gyre_model* base, const gyre_lora* lora, int32_t he
   return guard([&] {
     ModelConfig c = base->decoder.config();
     if (c.lora.rank > 0) throw std::invalid_argument("adapter: the base has an adapter itself");
-    if (lora->rank < 1 || (lora->targets & GYRE_LORA_ALL) == 0 || !std::isfinite(lora->scale)) {
+    if (lora->rank < 1 || (lora->targets & (GYRE_LORA_ALL | GYRE_LORA_EXPERTS)) == 0 || !std::isfinite(lora->scale)) {
       throw std::invalid_argument("adapter: rank is " + std::to_string(lora->rank) + ", targets are " +
                                   std::to_string(lora->targets) + ", scale is " + std::to_string(lora->scale) +
                                   ", expected a rank of at least 1, some targets and a finite scale");

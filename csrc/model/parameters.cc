@@ -155,6 +155,23 @@ void name_lora(const std::string& prefix, const std::vector<LoraPart>& parts, co
   }
 }
 
+// The same of all experts of a layer.
+void place_expert_lora(const ModelConfig& c, BlockTensors& block, Layout& layout, bool b) {
+  const int64_t all = c.lora.rank * c.shape.experts, h = c.hidden_size, f = c.shape.expert_size;
+  const auto place = [&](uint32_t target, LoraTensors& to, int64_t out, int64_t in) {
+    if ((c.lora.targets & target) == 0) return;
+    b ? layout.place(to.b_OR, {out, all}) : layout.place(to.a_SI, {all, in});
+  };
+  place(GYRE_LORA_EXPERTS_GATE_UP, block.expert_gate_up_lora, 2 * f, h);
+  place(GYRE_LORA_EXPERTS_DOWN, block.expert_down_lora, h, f);
+}
+
+void name_expert_lora(const std::string& module, const LoraTensors& from, std::vector<NamedTensor>& named) {
+  if (!from.a_SI.defined()) return;
+  named.push_back({module + ".lora_A.weight", from.a_SI});
+  named.push_back({module + ".lora_B.weight", from.b_OR});
+}
+
 ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
   ParameterSet set;
   const LoraParts parts(c);
@@ -183,13 +200,17 @@ ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
       place_lora(parts.out, r, q, block.out_lora, of_block, b);
       place_lora(parts.gate_up, r, h, block.gate_up_lora, of_block, b);
       place_lora(parts.down, r, f, block.down_lora, of_block, b);
+      if (c.mixes(i)) place_expert_lora(c, block, of_block, b);
     }
+    if (of_block.size() == 0) of_block.place(place_holder, {1});
     of_block.bind(block.flat_P, allocate);
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     name_lora(prefix, parts.qkv, block.qkv_lora, "lora_", set.named);
     name_lora(prefix, parts.out, block.out_lora, "lora_", set.named);
     name_lora(prefix, parts.gate_up, block.gate_up_lora, "lora_", set.named);
     name_lora(prefix, parts.down, block.down_lora, "lora_", set.named);
+    name_expert_lora(prefix + "mlp.experts.gate_up_proj", block.expert_gate_up_lora, set.named);
+    name_expert_lora(prefix + "mlp.experts.down_proj", block.expert_down_lora, set.named);
   }
   name_lora("", parts.head, root.head_lora, "lora_", set.named);
   if (c.head == GYRE_HEAD_VALUE) {
@@ -203,10 +224,11 @@ ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
 
 LoraParts::LoraParts(const ModelConfig& c) {
   constexpr uint32_t kMlp = GYRE_LORA_GATE | GYRE_LORA_UP | GYRE_LORA_DOWN;
-  if (c.lora.rank > 0 && c.shape.experts > 0 && (c.lora.targets & kMlp) != 0) {
-    throw std::invalid_argument(
-        "adapter: gate_proj, up_proj and down_proj of a mixture of experts have none, expected "
-        "targets of its attention, embed_tokens or lm_head");
+  if (c.lora.rank > 0 && (c.lora.targets & (c.shape.experts > 0 ? kMlp : GYRE_LORA_EXPERTS)) != 0) {
+    throw std::invalid_argument(c.shape.experts > 0
+                                    ? "adapter: gate_proj, up_proj and down_proj of a mixture of experts have none, "
+                                      "expected experts.gate_up_proj, experts.down_proj or targets of its attention"
+                                    : "adapter: experts.gate_up_proj and experts.down_proj are of models with experts");
   }
   const auto add = [&](std::vector<LoraPart>& to, uint32_t target, const char* name, int64_t first, int64_t count) {
     if (c.lora.rank > 0 && (c.lora.targets & target) != 0) to.push_back({name, first, count});

@@ -28,7 +28,8 @@ struct BlockTensors {
   at::Tensor mlp_norm_H, gate_up_2FH, gate_up_bias_2F, down_HF, down_bias_H, mlp_out_norm_H;
   // One expert after another, each like gate_up and down; gate_up and down themselves are an MLP beside them.
   at::Tensor router_EH, expert_gate_up_XH /* X = E·2F */, expert_down_YF /* Y = E·H */;
-  LoraTensors qkv_lora, out_lora, gate_up_lora, down_lora;  // an adapter's set has these alone
+  // An adapter's set has these alone. Those of experts as gyre_lora_target says.
+  LoraTensors qkv_lora, out_lora, gate_up_lora, down_lora, expert_gate_up_lora, expert_down_lora;
 };
 
 // Embedding, final norm and head. `head_VH` is the same tensor as `embed_VH` when embeddings are tied.

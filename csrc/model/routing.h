@@ -25,6 +25,11 @@ struct Routes {
   // From gradients of the pairs' weights: adds to those of the logits, [rows, experts].
   void backward(std::span<const float> d_weights, float* d_logits) const;
 
+  // The rows of an expert's pairs.
+  std::span<const int32_t> rows_of(size_t expert) const {
+    return std::span(rows).subspan(static_cast<size_t>(first[expert]),
+                                   static_cast<size_t>(first[expert + 1] - first[expert]));
+  }
   int64_t pairs() const { return static_cast<int64_t>(rows.size()); }
 
   std::vector<int64_t> first;   // pair of each expert, and how many there are

@@ -9,13 +9,13 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// A mixture of experts samples what it trains, bit for bit, with balanced experts and with adapters of its attention,
-// and resumes exactly.
+// A mixture of experts samples what it trains, bit for bit, with balanced experts and with adapters of attention and
+// experts, and resumes exactly.
 func TestMixturesTrainAndResumeExactly(t *testing.T) {
 	for _, more := range [][]string{
 		{"model.dtype=float32", "algorithm.router_aux_loss_coef=0.1"},
 		{"model.dtype=bfloat16", "actor.recompute_activations=true", "model.base_dtype=int8", "lora.rank=4",
-			"lora.targets=attention"},
+			`lora.targets=["attention", "experts"]`},
 	} {
 		dir := t.TempDir()
 		config := tinyConfig(t, dir, "")

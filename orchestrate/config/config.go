@@ -92,8 +92,9 @@ type LoRA struct {
 	Alpha float64 `toml:"alpha" default:"32" range:"(0,)"`
 	// Multiply by alpha/sqrt(rank) instead (rsLoRA), so that high ranks learn as fast as low ones.
 	RSLoRA bool `toml:"rslora" default:"false"`
-	// What gets adapters: all (the linear layers of the blocks), attention, mlp, embedding, head, or a list of these and
-	// of names such as ["q_proj", "v_proj"]. Where the head is tied to the embedding only its own side changes.
+	// What gets adapters: all (the linear layers of the blocks), attention, mlp, experts (of a mixture), embedding, head,
+	// or a list of these and of names such as ["q_proj", "v_proj"]. Where the head is tied to the embedding only its own
+	// side changes.
 	Targets Targets `toml:"targets" default:"all"`
 	// Seed that new adapters follow from; 0 = run.seed.
 	Seed uint64 `toml:"seed" default:"0"`

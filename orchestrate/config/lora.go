@@ -10,10 +10,12 @@ import (
 	"gyre/internal/settings"
 )
 
-// attentionModules and mlpModules are the linear layers of a block, in the order of the forward pass.
+// attentionModules and mlpModules are the linear layers of a block, in the order of the forward pass, and expertModules
+// those of all experts of a layer, as PEFT's target_parameters names them.
 var (
 	attentionModules = []string{"q_proj", "k_proj", "v_proj", "o_proj"}
 	mlpModules       = []string{"gate_proj", "up_proj", "down_proj"}
+	expertModules    = []string{"experts.gate_up_proj", "experts.down_proj"}
 )
 
 // Targets are linear layers of the blocks, the token embedding and the head, by name or by the name of a group of them.
@@ -23,13 +25,13 @@ var _ settings.Decoder = (*Targets)(nil)
 
 // targetGroups are what the names of groups stand for.
 var targetGroups = map[string][]string{"all": slices.Concat(attentionModules, mlpModules),
-	"attention": attentionModules, "mlp": mlpModules, "embedding": {"embed_tokens"}, "head": {"lm_head"}}
+	"attention": attentionModules, "mlp": mlpModules, "experts": expertModules, "embedding": {"embed_tokens"}, "head": {"lm_head"}}
 
 // modules are all that may get adapters, in the order of the forward pass but for the embedding.
-var modules = slices.Concat(targetGroups["all"], targetGroups["embedding"], targetGroups["head"])
+var modules = slices.Concat(targetGroups["all"], expertModules, targetGroups["embedding"], targetGroups["head"])
 
 // targetNames are all names that lora.targets takes, for messages.
-var targetNames = slices.Concat([]string{"all", "attention", "mlp", "embedding", "head"}, modules)
+var targetNames = slices.Concat([]string{"all", "attention", "mlp", "experts", "embedding", "head"}, modules)
 
 // DecodeSetting reads one name or a list of names.
 func (t *Targets) DecodeSetting(value any) error {
@@ -47,7 +49,7 @@ func (t *Targets) DecodeSetting(value any) error {
 			return fmt.Errorf("expected names such as \"all\" or [\"q_proj\", \"v_proj\"], got %v", element)
 		}
 		if !slices.Contains(targetNames, name) {
-			return fmt.Errorf("%q gets no adapter: expected all, attention, mlp, embedding, head or names among %v%s", name,
+			return fmt.Errorf("%q gets no adapter: expected all, attention, mlp, experts, embedding, head or names among %v%s", name,
 				modules, nearest.Hint(name, targetNames))
 		}
 		*t = append(*t, name)

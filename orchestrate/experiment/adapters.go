@@ -48,10 +48,18 @@ func (e *Experiment) adapt() (problems []error) {
 		}
 		m.Seed = cmp.Or(e.Config.LoRA.Seed, e.Config.Run.Seed) + l.seed<<32
 		for _, target := range want.Targets.Names() {
+			if strings.HasPrefix(target, "experts.") && m.Shape.Shape.Experts == 0 {
+				problems = append(problems, fmt.Errorf("lora.targets: %s: a %s model has no experts: leave it out", target,
+					m.Shape.Family))
+			}
 			shape := checkpoint.Config{ModelConfig: m.Shape}
 			if fused := shape.FusedModule(target); have.Rank == 0 && fused != "" {
+				instead := "leave it out"
+				if m.Shape.Shape.Experts > 0 {
+					instead = `expected lora.targets = ["attention", "experts"] or names of these`
+				}
 				problems = append(problems, fmt.Errorf("lora.targets: %s of a %s model lies in its %s, beside which "+
-					"there is no adapter of it alone: leave it out", target, m.Shape.Family, fused))
+					"there is no adapter of it alone: %s", target, m.Shape.Family, fused, instead))
 			}
 		}
 		if have.Rank == 0 {
@@ -81,10 +89,13 @@ func Trained(m torch.ModelConfig) int64 {
 	h, q, kv, f := m.HiddenSize, m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim, m.IntermediateSize
 	inAndOut := map[string]int64{"q_proj": h + q, "k_proj": h + kv, "v_proj": h + kv, "o_proj": q + h,
 		"gate_proj": h + f, "up_proj": h + f, "down_proj": f + h}
+	expert := map[string]int64{"experts.gate_up_proj": h + 2*m.Shape.ExpertSize, "experts.down_proj": m.Shape.ExpertSize + h}
 	total := int64(0)
 	for _, name := range m.LoRA.Targets.Names() {
 		if in, ok := inAndOut[name]; ok {
 			total += m.NumLayers * in
+		} else if in, ok := expert[name]; ok {
+			total += m.Mixtures() * m.Shape.Experts * in
 		} else {
 			total += m.VocabSize + h
 		}

@@ -271,7 +271,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
       packed.down.multiply_operands(act, n, bias, y, out);
     }
     if (!mixed) return;
-    Mixture{config, &packed.experts, parallel}.forward(router_input(kept, work), plain ? nullptr : normed, n,
+    Mixture{config, &packed.experts, parallel, lora}.forward(router_input(kept, work), plain ? nullptr : normed, n,
                                                        kept.read_again, kept.experts, work.experts, y, out);
   });
   add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
@@ -366,7 +366,7 @@ void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE
     std::fill_n(d_normed, n * h, 0.0f);
   }
   if (config.mixes(layer)) {
-    Mixture{config, packed ? &packed->experts : nullptr}.backward(
+    Mixture{config, packed ? &packed->experts : nullptr, nullptr, lora, adapter}.backward(
         weights, kept.experts, d_router_NE, floats(work.mlp_normed_NH), d_down, n, work.experts, gradients, d_normed);
   }
   leave(kept.middle_NH, kept.mlp_rstd_N, weights.mlp_norm_H, gradients.mlp_norm_H);

@@ -53,6 +53,19 @@ void scale_rows(float* rows, int64_t width, const float* by, int64_t count) {
   }
 }
 
+// Adds the adapters' part of an expert's product to y, from x, the rows of its pairs one after the other. ldx as in
+// PackedLora::reduce().
+void add_expert_lora(std::span<const LoraRows> all, std::vector<PackedLora> PackedLoraBlock::*of, size_t expert,
+                     std::span<const int32_t> rows, const float* x, int64_t ldx, float* y, int64_t ldy) {
+  for (const LoraRows& own : all) {
+    const std::vector<PackedLora>& experts = own.packed->*of;
+    if (experts.empty()) continue;
+    const auto begin = std::ranges::lower_bound(rows, own.first),
+               end = std::ranges::lower_bound(rows, own.first + own.count);
+    if (begin != end) experts[expert].add(x, ldx, begin - rows.begin(), end - begin, y, ldy);
+  }
+}
+
 }  // namespace
 
 void PackedExperts::pack(const BlockTensors& from, Precision precision, bool int8) {
@@ -86,12 +99,15 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
   for_experts(routes, [&](size_t e, int64_t first, int64_t count) {
     thread_local Buffer buffer;
     float* to = gate_up + first * 2 * f;
+    const int64_t ldx = operands == nullptr ? h : 0;
+    const float* own = operands == nullptr ? gather(routes, first, count, x, h, buffer)
+                                           : gather(routes, first, count, operands, operand_width(p, h), buffer);
     if (operands == nullptr) {
-      packed->gate_up[e].multiply(gather(routes, first, count, x, h, buffer), h, count, nullptr, to, 2 * f);
+      packed->gate_up[e].multiply(own, h, count, nullptr, to, 2 * f);
     } else {
-      const float* own = gather(routes, first, count, operands, operand_width(p, h), buffer);
       packed->gate_up[e].multiply_operands(own, count, nullptr, to, 2 * f);
     }
+    add_expert_lora(lora, &PackedLoraBlock::expert_gate_up, e, routes.rows_of(e), own, ldx, to, 2 * f);
   });
   work.act.reserve(pairs * round_up(f, 2));
   at::Tensor joined;
@@ -110,6 +126,7 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
     } else {
       const float* act = work.act.data() + first * operand_width(p, f);
       packed->down[e].multiply_operands(act, count, nullptr, to, ldy);
+      add_expert_lora(lora, &PackedLoraBlock::expert_down, e, routes.rows_of(e), act, 0, to, ldy);
     }
     scale_rows(to, ldy, routes.weights.data() + first, count);
   });
@@ -136,6 +153,14 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     (packed->*of)[e].unpack(0, out, buffer.data());
     return buffer.data();
   };
+  const ExpertLora none({}, experts);
+  const auto lora_of = [&](const BlockTensors* set, LoraTensors BlockTensors::*of) {
+    return adapter == nullptr ? none : ExpertLora(set->*of, experts);
+  };
+  const ExpertLora lora_gate_up = lora_of(adapter, &BlockTensors::expert_gate_up_lora),
+                   lora_down = lora_of(adapter, &BlockTensors::expert_down_lora);
+  ExpertLora d_lora_gate_up = lora_of(&gradients, &BlockTensors::expert_gate_up_lora),
+             d_lora_down = lora_of(&gradients, &BlockTensors::expert_down_lora);
   for_experts(routes, [&](size_t e, int64_t first, int64_t count) {
     thread_local Buffer rows_of_x, rows_of_dy, widened, inner, unpacked;
     const float *own_x = gather(routes, first, count, x, h, rows_of_x),
@@ -147,20 +172,26 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     } else {
       gate_up = floats(kept.gate_up_C2F) + first * 2 * f;
     }
-    inner.reserve(count * 4 * f);
-    float *act = inner.data(), *d_act = act + count * f, *d_gate_up = d_act + count * f;
+    inner.reserve(count * 5 * f);
+    float *act = inner.data(), *weighted = act + count * f, *d_act = weighted + count * f,
+          *d_gate_up = d_act + count * f;
     glu(shape.activation, gate_up, count, f, act);
     multiply(p, count, f, h, {own_dy, h, 1}, matrix(weights.expert_down_YF, &PackedExperts::down, e, unpacked), f,
              false, d_act, f);
+    std::copy_n(act, count * f, weighted);
+    scale_rows(weighted, f, routes.weights.data() + first, count);
+    if (!lora_down.each.empty()) {
+      lora_backward(config, lora[0].packed->expert_down[e], lora_down.each[e], count, f, h, own_dy, weighted,
+                    d_lora_down.each[e], d_act);
+    }
     for (int64_t r = 0; r < count; ++r) {
       d_weights[static_cast<size_t>(first + r)] = inner_product(act + r * f, d_act + r * f, f);
     }
-    scale_rows(act, f, routes.weights.data() + first, count);
     scale_rows(d_act, f, routes.weights.data() + first, count);
     glu_backward(shape.activation, gate_up, d_act, count, f, d_gate_up);
     const auto own = static_cast<int64_t>(e);
     if (const at::Tensor& d = gradients.expert_down_YF; d.defined()) {
-      multiply(p, h, f, count, {own_dy, 1, h}, act, f, true, floats(d) + own * h * f, f);
+      multiply(p, h, f, count, {own_dy, 1, h}, weighted, f, true, floats(d) + own * h * f, f);
     }
     if (const at::Tensor& d = gradients.expert_gate_up_XH; d.defined()) {
       multiply(p, 2 * f, h, count, {d_gate_up, 1, 2 * f}, own_x, h, true, floats(d) + own * 2 * f * h, h);
@@ -168,7 +199,13 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     multiply(p, count, h, 2 * f, {d_gate_up, 2 * f, 1},
              matrix(weights.expert_gate_up_XH, &PackedExperts::gate_up, e, unpacked), h, false,
              work.out.data() + first * h, h);
+    if (!lora_gate_up.each.empty()) {
+      lora_backward(config, lora[0].packed->expert_gate_up[e], lora_gate_up.each[e], count, h, 2 * f, d_gate_up, own_x,
+                    d_lora_gate_up.each[e], work.out.data() + first * h);
+    }
   });
+  d_lora_gate_up.store(gradients.expert_gate_up_lora);
+  d_lora_down.store(gradients.expert_down_lora);
   scatter_add_rows(work.out.data(), h, routes.rows.data(), pairs, dx);
 
   std::vector<float> d_logits(static_cast<size_t>(n * experts));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cpu/lora.h"
 #include "backend/peers.h"
 #include "kernels/buffer.h"
 #include "kernels/gemm.h"
@@ -41,7 +42,9 @@ struct ExpertActivations {
 struct Mixture {
   const ModelConfig& config;
   const PackedExperts* packed;               // backward() unpacks matrices; null: `weights` has them
-  const TensorParallel* parallel = nullptr;  // as in Block
+  const TensorParallel* parallel = nullptr;  // as in Block, like what follows
+  std::span<const LoraRows> lora{};
+  const BlockTensors* adapter = nullptr;
 
   // y[rows, ldy] += the experts' part. x: the rows, and operands: the same as their first product takes them, null: x.
   // keep_gate_up: false leaves out what costs time to keep.

@@ -39,20 +39,41 @@ void PackedLora::expand(const float* u, int64_t rows, float* y, int64_t ldy) con
   }
 }
 
+void PackedLora::add(const float* x, int64_t ldx, int64_t first, int64_t rows, float* y, int64_t ldy) const {
+  thread_local Buffer buffer;
+  buffer.reserve(rows * width());
+  const Panels& panels = a.panels();
+  reduce(x + first * (ldx == 0 ? operand_width(panels.precision, panels.in) : ldx), ldx, rows, buffer.data());
+  expand(buffer.data(), rows, y + first * ldy, ldy);
+}
+
+ExpertLora::ExpertLora(const LoraTensors& all, int64_t experts) {
+  if (!all.a_SI.defined()) return;
+  const int64_t rank = all.a_SI.size(0) / experts;
+  b_EOR = all.b_OR.view({-1, rank, experts}).permute({2, 0, 1}).contiguous();
+  for (int64_t e = 0; e < experts; ++e) each.push_back({all.a_SI.narrow(0, e * rank, rank), b_EOR.select(0, e)});
+}
+
+void ExpertLora::store(LoraTensors& all) const {
+  if (b_EOR.defined()) all.b_OR.view({-1, b_EOR.size(2), b_EOR.size(0)}).copy_(b_EOR.permute({1, 2, 0}));
+}
+
+std::vector<PackedLora> ExpertLora::pack(const ModelConfig& config) const {
+  std::vector<PackedLora> packed(each.size());
+  parallel_for(std::ssize(each), 1, [&](int64_t e) {
+    const LoraTensors& from = each[static_cast<size_t>(e)];
+    packed[static_cast<size_t>(e)] = PackedLora(from, {{"", 0, from.b_OR.size(0)}}, config);
+  });
+  return packed;
+}
+
 void add_lora(std::span<const LoraRows> all, const PackedLora PackedLoraBlock::*of, const float* x, int64_t ldx,
               float* y, int64_t ldy) {
   // Each on one thread where there are several: their products are small.
   parallel_for(std::ssize(all), 1, [&](int64_t i) {
     const LoraRows& rows = all[static_cast<size_t>(i)];
     const PackedLora& lora = rows.packed->*of;
-    if (lora.empty()) return;
-    thread_local Buffer buffer;
-    buffer.reserve(rows.count * lora.width());
-    float* const u = buffer.data();
-    const Panels& a = lora.a.panels();
-    const int64_t row = ldx == 0 ? operand_width(a.precision, a.in) : ldx;
-    lora.reduce(x + rows.first * row, ldx, rows.count, u);
-    lora.expand(u, rows.count, y + rows.first * ldy, ldy);
+    if (!lora.empty()) lora.add(x, ldx, rows.first, rows.count, y, ldy);
   });
 }
 
@@ -152,7 +173,9 @@ const PackedLoraBlock& CpuAdapter::block(size_t i) {
     const BlockTensors& from = parameters_.blocks[i];
     blocks_[i] = std::make_unique<PackedLoraBlock>(PackedLoraBlock{
         PackedLora(from.qkv_lora, parts_.qkv, config_), PackedLora(from.out_lora, parts_.out, config_),
-        PackedLora(from.gate_up_lora, parts_.gate_up, config_), PackedLora(from.down_lora, parts_.down, config_)});
+        PackedLora(from.gate_up_lora, parts_.gate_up, config_), PackedLora(from.down_lora, parts_.down, config_),
+        ExpertLora(from.expert_gate_up_lora, config_.shape.experts).pack(config_),
+        ExpertLora(from.expert_down_lora, config_.shape.experts).pack(config_)});
     ++packed_;
   }
   return *blocks_[i];

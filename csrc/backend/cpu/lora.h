@@ -37,10 +37,24 @@ struct PackedLora {
   void reduce(const float* x, int64_t ldx, int64_t rows, float* u) const;
   // y += u Bᵀ
   void expand(const float* u, int64_t rows, float* y, int64_t ldy) const;
+  // y += the adapter's part, of so many rows from `first` on; ldx as in reduce().
+  void add(const float* x, int64_t ldx, int64_t first, int64_t rows, float* y, int64_t ldy) const;
 };
 
 struct PackedLoraBlock {
   PackedLora qkv, out, gate_up, down;
+  std::vector<PackedLora> expert_gate_up, expert_down;
+};
+
+// The adapters of experts one by one: A is a view, B a copy.
+struct ExpertLora {
+  ExpertLora(const LoraTensors& all, int64_t experts);
+  // Copies B back.
+  void store(LoraTensors& all) const;
+  std::vector<PackedLora> pack(const ModelConfig& config) const;
+
+  std::vector<LoraTensors> each;
+  at::Tensor b_EOR;
 };
 
 // Outside the blocks.

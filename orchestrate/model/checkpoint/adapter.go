@@ -204,6 +204,7 @@ func SaveAdapter(ctx context.Context, m *torch.Model, dir string, c peft.Config)
 	if err := g.addAll(parameters, "", weights.F32, m.Shard); err != nil {
 		return err
 	}
+	c.Experts = Config{ModelConfig: m.Config}.ExpertsModule()
 	if err := g.write(dir != "", func() error { return peft.Save(dir, c, g.list) }); err != nil || dir == "" {
 		return err
 	}

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/model/checkpoint/convert"
 	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
 )
@@ -114,6 +116,18 @@ func compareGradients(t *testing.T, dir string, m *torch.Model, all map[string][
 func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32, loss torch.PolicyLoss,
 	kind torch.TermKind) (map[string][2]float64, float64) {
 	t.Helper()
+	config, err := hf.ReadConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gradientSums(t, m, ids, loss, kind, "model.safetensors", func(out string, list []weights.Source) error {
+		return hf.Save(out, config, list, hf.ShardSize)
+	})
+}
+
+func gradientSums(t *testing.T, m *torch.Model, ids [][]int32, loss torch.PolicyLoss, kind torch.TermKind, name string,
+	save func(dir string, list []weights.Source) error) (map[string][2]float64, float64) {
+	t.Helper()
 	g, err := torch.NewGradients(m)
 	if err != nil {
 		t.Fatal(err)
@@ -146,15 +160,11 @@ func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32, lo
 				return gradient.CopyOut(torch.F32, dst)
 			}})
 	}
-	config, err := hf.ReadConfig(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := t.TempDir()
-	if err := hf.Save(out, config, list, hf.ShardSize); err != nil {
+	if err := save(out, list); err != nil {
 		t.Fatal(err)
 	}
-	file, err := weights.Open(filepath.Join(out, "model.safetensors"))
+	file, err := weights.Open(filepath.Join(out, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,17 +186,23 @@ func familyGradients(t *testing.T, dir string, m *torch.Model, ids [][]int32, lo
 	return sums, stats.Terms["term"].Value
 }
 
+// savedFamily is a directory to save in, which fixtures_families.py --check may read afterwards.
+func savedFamily(t *testing.T, name string) string {
+	keep := os.Getenv("GYRE_SAVED_FAMILIES")
+	if keep == "" {
+		return t.TempDir()
+	}
+	if err := os.MkdirAll(filepath.Join(keep, name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(keep, name)
+}
+
 // A saved model has the tensors and the keys of the one that was loaded.
 func TestFamiliesAreSavedAsTheyWereRead(t *testing.T) {
 	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
 		m := load(t, dir, torch.HeadLM)
-		saved := t.TempDir()
-		if keep := os.Getenv("GYRE_SAVED_FAMILIES"); keep != "" { // for fixtures_families.py --check
-			saved = filepath.Join(keep, filepath.Base(dir))
-			if err := os.MkdirAll(saved, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
+		saved := savedFamily(t, filepath.Base(dir))
 		if err := SaveModel(t.Context(), m, saved, dir, torch.BF16); err != nil {
 			t.Fatal(err)
 		}
@@ -346,4 +362,99 @@ func TestTiesInRoutingGoToTheFirst(t *testing.T) {
 			t.Errorf("%s has a gradient of norm %v", name, sum[0])
 		}
 	}
+}
+
+// Adapters of experts are PEFT's: what they compute, their gradients and their files. They sample what they train, in
+// any batch and on any threads.
+func TestAdaptersOfExpertsComputeWhatPEFTDoes(t *testing.T) {
+	defer torch.SetThreads(torch.Threads())
+	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
+		if cases[0].Balance == 0 {
+			return
+		}
+		lora := filepath.Join(dir, "lora")
+		text, err := os.ReadFile(filepath.Join(lora, "expected.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want familyCase
+		if err := json.Unmarshal(text, &want); err != nil {
+			t.Fatal(err)
+		}
+		config, err := hf.ReadConfig(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, err := ReadAdapter(lora, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, compute := range []torch.Compute{torch.ComputeF32, torch.ComputeBF16} {
+			base, err := LoadModel(dir, torch.HeadLM, torch.Placement{Compute: compute, Frozen: compute == torch.ComputeBF16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer base.Close()
+			m, err := NewAdapter(base, settings, torch.HeadLM, Ranks{}, lora, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if compute == torch.ComputeF32 {
+				compareLogprobs(t, m, want, 1e-5)
+				saved := savedFamily(t, filepath.Join(filepath.Base(dir), "lora"))
+				if err := SaveAdapter(t.Context(), m, saved, peft.Config{Base: dir, Rank: 2, Alpha: 3, Targets: settings.Targets.Names()}); err != nil {
+					t.Fatal(err)
+				}
+				again, err := NewAdapter(base, settings, torch.HeadLM, Ranks{}, saved, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				compareLogprobs(t, again, want, 1e-5)
+				again.Close()
+				merged := t.TempDir()
+				if _, err := convert.Merge(dir, lora, merged, new(weights.F32)); err != nil {
+					t.Fatal(err)
+				}
+				compareLogprobs(t, load(t, merged, torch.HeadLM), want, 1e-5)
+			}
+			var first map[string][2]float64
+			for threads := 1; threads <= 4; threads++ {
+				if err := torch.SetThreads(threads); err != nil {
+					t.Fatal(err)
+				}
+				sums, _ := gradientSums(t, m, want.IDs, torch.PolicyLoss{Task: torch.NewLoss("nll", nil), Temperature: 1},
+					torch.TermTask, "adapter_model.safetensors", func(out string, list []weights.Source) error {
+						return peft.Save(out, peft.Config{Experts: config.ExpertsModule(), Targets: settings.Targets.Names()}, list)
+					})
+				if first == nil {
+					first = sums
+				} else if !maps.Equal(first, sums) {
+					t.Errorf("%d threads: other bits than of one", threads)
+				}
+			}
+			if compute == torch.ComputeF32 {
+				if len(first) != len(want.Gradients) {
+					t.Errorf("%d tensors, PEFT has %d", len(first), len(want.Gradients))
+				}
+				for name, got := range first {
+					if w, ok := want.Gradients[name]; !ok || !(math.Hypot(got[0]-w[0], got[1]-w[1]) <= 1e-4*w[0]) {
+						t.Errorf("gradient of %s: %v, PEFT gives %v", name, got, w)
+					}
+				}
+			}
+			engine, err := torch.NewEngine(m, torch.EngineConfig{KVBytes: 1 << 20, MaxSequences: 8, MaxLength: 30, MaxBatchTokens: 17})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer engine.Close()
+			for i := range 6 {
+				if err := engine.Submit(torch.Request{ID: uint64(i), Prompt: want.IDs[0][:1+3*i],
+					Sampling: torch.Sampling{MaxTokens: 12, Temperature: 1, TopP: 1, Seed: uint64(i)}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compareDrawn(t, engine, m, want.IDs[0])
+		}
+	})
 }

@@ -31,8 +31,11 @@ func (s *server) openAdapters(t work.Task) error {
 		return nil
 	}
 	s.closeAdapters()
-	lora := torch.LoRA{Rank: int32(t.Rank), Scale: 1,
-		Targets: torch.TargetsOf([]string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})}
+	targets := []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+	if s.adapted.base.Config.Shape.Experts > 0 {
+		targets = append(targets[:4], "experts.gate_up_proj", "experts.down_proj")
+	}
+	lora := torch.LoRA{Rank: int32(t.Rank), Scale: 1, Targets: torch.TargetsOf(targets)}
 	for i := range t.Adapters {
 		m, err := torch.NewAdapter(s.adapted.base, lora, torch.HeadLM)
 		if err != nil {

@@ -58,7 +58,10 @@ class Worker:
         self.versions["peft"] = version("peft")
         if self.adapted:
             self.model = self.model.unload()
-        config = peft.LoraConfig(r=want[0], lora_alpha=want[0], target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])
+        targets = {"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}
+        if any(name.endswith(".experts.down_proj") for name, _ in self.model.named_parameters()):
+            targets = {"target_modules": targets["target_modules"][:4], "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}
+        config = peft.LoraConfig(r=want[0], lora_alpha=want[0], **targets)
         self.model = peft.get_peft_model(self.model, config, adapter_name="0")
         for i in range(1, want[1]):
             self.model.add_adapter(str(i), config)

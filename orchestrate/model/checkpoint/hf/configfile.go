@@ -64,6 +64,7 @@ type configFile struct {
 	ExpertSize           int64             `json:"moe_intermediate_size,omitempty"`
 	SharedSize           int64             `json:"shared_intermediate_size,omitempty"`
 	NormTopK             bool              `json:"norm_topk_prob,omitempty"`
+	PositionEmbedding    string            `json:"position_embedding_type,omitempty"`
 	SparseStep           int64             `json:"decoder_sparse_step,omitempty"`
 	DenseLayers          []int64           `json:"mlp_only_layers,omitempty"`
 	Quantization         any               `json:"quantization_config,omitempty"`

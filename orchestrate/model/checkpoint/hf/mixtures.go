@@ -75,6 +75,38 @@ var mixtures = map[torch.Family]family{
 	torch.GraniteMoeShared: {class: "GraniteMoeShared", fresh: graniteMoeFresh,
 		keys:     "attention_bias shared_intermediate_size" + graniteKeys + mixtureKeys,
 		defaults: graniteMoeDefaults, shape: graniteMoe, names: graniteMoeNames, fused: graniteMoeFused},
+	// Granite 4: of its layers those with attention, and where there are no experts the MLP beside them alone.
+	torch.GraniteMoeHybrid: {class: "GraniteMoeHybrid", fresh: graniteHybridFresh, keys: "attention_bias layer_types " +
+		"shared_intermediate_size position_embedding_type" + graniteKeys + mixtureKeys + graniteMambaKeys,
+		defaults: func(f *configFile) {
+			graniteMoeDefaults(f)
+			f.LocalExperts, f.SharedSize = 8, 1024
+		}, shape: graniteHybrid, names: graniteMoeNames, fused: graniteMoeFused},
+}
+
+// graniteMambaKeys are of layers that there are not, and of Granite 4's training.
+const graniteMambaKeys = " mamba_n_heads mamba_n_groups mamba_d_state mamba_d_head mamba_d_conv mamba_expand " +
+	"mamba_chunk_size mamba_conv_bias mamba_proj_bias time_step_limit normalization_function init_method "
+
+func graniteHybrid(f *configFile, c *Config, p *problems) {
+	if n := int64(len(f.LayerTypes)); n != c.NumLayers {
+		p.add("layer_types", "%d entries for %d layers", n, c.NumLayers)
+	}
+	for _, kind := range f.LayerTypes {
+		if kind != "attention" && kind != "full_attention" {
+			p.add("layer_types", "%q is not supported: expected attention in all layers", kind)
+			break
+		}
+	}
+	if f.PositionEmbedding != "rope" {
+		c.mark(torch.NoPELayer, func(int64) bool { return true })
+	}
+	if f.LocalExperts != 0 {
+		graniteMoe(f, c, p)
+		return
+	}
+	granite(f, c, p)
+	c.IntermediateSize = f.SharedSize
 }
 
 func graniteMoeDefaults(f *configFile) {
@@ -117,7 +149,7 @@ func mixtureFresh(c Config) map[string]any {
 	switch c.Family {
 	case torch.Qwen3Moe:
 		keys["moe_intermediate_size"], keys["norm_topk_prob"] = c.IntermediateSize, true
-	case torch.Mixtral, torch.GraniteMoe, torch.GraniteMoeShared:
+	case torch.Mixtral, torch.GraniteMoe, torch.GraniteMoeShared, torch.GraniteMoeHybrid:
 		delete(keys, "num_experts")
 		keys["num_local_experts"] = c.Shape.Experts
 	}
@@ -127,8 +159,16 @@ func mixtureFresh(c Config) map[string]any {
 func graniteMoeFresh(c Config) map[string]any {
 	keys := mixtureFresh(c)
 	maps.Copy(keys, graniteFresh(c))
-	if c.Family == torch.GraniteMoeShared {
+	if c.Family != torch.GraniteMoe {
 		keys["shared_intermediate_size"] = c.IntermediateSize
 	}
+	return keys
+}
+
+// graniteHybridFresh is a dense Granite 4.
+func graniteHybridFresh(c Config) map[string]any {
+	keys := graniteMoeFresh(c)
+	keys["num_local_experts"], keys["mamba_n_heads"], keys["position_embedding_type"] = 0, 1, "rope"
+	keys["layer_types"] = slices.Repeat([]string{"full_attention"}, int(c.NumLayers))
 	return keys
 }

@@ -152,6 +152,16 @@ func fuse(name string, parts []weights.Source) weights.Source {
 	return s
 }
 
+// ExpertsModule is the module of a layer's experts in transformers, which keeps them stacked.
+func (c Config) ExpertsModule() string {
+	if slices.ContainsFunc(families[c.Family].fused, func(f fusedModule) bool {
+		return strings.HasPrefix(f.name, "block_sparse_moe.") // of Granite, in files too
+	}) {
+		return "block_sparse_moe.experts"
+	}
+	return "mlp.experts"
+}
+
 // FusedModule names what of a block the matrix of a target of adapters ("q_proj") lies in together with others; "" where
 // it has one of its own.
 func (c Config) FusedModule(target string) string {

@@ -41,6 +41,24 @@ type Module struct {
 	Name  string  // "model.layers.0.self_attn.q_proj", "model.embed_tokens", "lm_head"
 	Scale float64 // of the product
 	Rank  int64
+
+	// Of a layer's experts ("model.layers.0.mlp.experts.down_proj"), whose A lie one after another; 0: of one matrix.
+	// B has for each column of one of them those of all experts.
+	experts int64
+	// one of them alone, and of its B the rows from here on
+	expert, row int64
+}
+
+// inFile is PEFT's name of a tensor. Its wrappers of experts lie in each other, that of down_proj outermost.
+func inFile(name, experts string, targets []string) string {
+	layer, rest, _ := strings.Cut(name, ".mlp.experts.")
+	switch target, end, _ := strings.Cut(rest, "."); {
+	case target == "gate_up_proj" && slices.Contains(targets, "experts.down_proj"):
+		name = layer + "." + experts + ".base_layer." + end
+	case target == "gate_up_proj" || target == "down_proj":
+		name = layer + "." + experts + "." + end
+	}
+	return prefix + name
 }
 
 // Adapter is an opened directory. Close it when no tensor will be loaded any more.
@@ -104,13 +122,17 @@ func (a *Adapter) match(base hf.Config) error {
 		found[t.Name] = t
 	}
 	var problems []string
-	for _, p := range adaptable(base) {
+	for _, p := range a.adaptable(base) {
 		m := Module{Name: strings.TrimSuffix(p.Name, ".weight")}
+		if len(p.Shape) == 3 {
+			m.experts, p.Shape = p.Shape[0], p.Shape[1:]
+		}
 		halves := 0
 		for _, name := range m.names() {
-			if t := found[prefix+name]; t != nil {
+			file := inFile(name, base.ExpertsModule(), a.Config.parameters)
+			if t := found[file]; t != nil {
 				a.Tensors[name] = t
-				delete(found, prefix+name)
+				delete(found, file)
 				halves++
 			}
 		}
@@ -154,11 +176,23 @@ func listed(problems []string) string {
 	return strings.Join(problems, "\n  ")
 }
 
-// adaptable lists the matrices of the base model that may have adapters.
-func adaptable(base hf.Config) []hf.Parameter {
+// adaptable lists the matrices of the base model that may have adapters, and the stacked ones of experts that
+// target_parameters names.
+func (a *Adapter) adaptable(base hf.Config) []hf.Parameter {
 	base.TieEmbeddings = false // a tied head can have an adapter of its own
 	all := base.Parameters(torch.HeadLM)
-	return slices.DeleteFunc(all, func(p hf.Parameter) bool { return len(p.Shape) != 2 })
+	all = slices.DeleteFunc(all, func(p hf.Parameter) bool { return len(p.Shape) != 2 })
+	h, f := base.HiddenSize, base.Shape.ExpertSize
+	for layer := range base.NumLayers {
+		for _, p := range []hf.Parameter{{Name: "experts.gate_up_proj", Shape: []int64{base.Shape.Experts, 2 * f, h}},
+			{Name: "experts.down_proj", Shape: []int64{base.Shape.Experts, h, f}}} {
+			if base.Mixes(layer) && slices.Contains(a.Config.parameters, p.Name) {
+				p.Name = fmt.Sprintf("model.layers.%d.mlp.%s.weight", layer, p.Name)
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // complete checks the tensors of a module whose weight has the given shape, and finds its rank and scale.
@@ -168,10 +202,11 @@ func (a *Adapter) complete(m *Module, shape []int64) error {
 		out, in = in, out
 	}
 	m.Rank = a.Config.Rank
-	if first := a.Tensors[m.names()[0]]; a.Config.varies && first != nil && len(first.Shape) == 2 && first.Shape[0] > 0 {
-		m.Rank = first.Shape[0]
+	each := max(m.experts, 1)
+	if first := a.Tensors[m.names()[0]]; a.Config.varies && first != nil && len(first.Shape) == 2 && first.Shape[0] >= each {
+		m.Rank = first.Shape[0] / each
 	}
-	for i, want := range [][]int64{{m.Rank, in}, {out, m.Rank}} {
+	for i, want := range [][]int64{{m.Rank * each, in}, {out, m.Rank * each}} {
 		name := m.names()[i]
 		switch t := a.Tensors[name]; {
 		case t == nil:
@@ -200,15 +235,22 @@ func (a *Adapter) Uniform(base hf.Config) (rank int64, scale float64, targets []
 				first.Name, first.Rank, first.Scale)
 		}
 		target := m.Name[strings.LastIndexByte(m.Name, '.')+1:]
+		if m.experts > 0 {
+			target = "experts." + target
+		}
 		if layers[target] == 0 {
 			targets = append(targets, target)
 		}
 		layers[target]++
 	}
 	for _, target := range targets {
-		if n := layers[target]; n != base.NumLayers && "model."+target != embedding && target != head {
+		all := base.NumLayers
+		if strings.HasPrefix(target, "experts.") {
+			all = base.Mixtures()
+		}
+		if n := layers[target]; n != all && "model."+target != embedding && target != head {
 			return 0, 0, nil, fmt.Errorf("%d of %d layers have an adapter of %s: expected one in all layers; merge the "+
-				"adapters (gyre model merge)", n, base.NumLayers, target)
+				"adapters (gyre model merge)", n, all, target)
 		}
 	}
 	return a.Modules[0].Rank, a.Modules[0].Scale, targets, nil
@@ -217,7 +259,16 @@ func (a *Adapter) Uniform(base hf.Config) (rank int64, scale float64, targets []
 // Save writes adapters into the existing directory dir. Names are those of Adapter.Tensors.
 func Save(dir string, c Config, list []weights.Source) error {
 	f := file{Type: "LORA", Task: "CAUSAL_LM", Base: c.Base, Rank: c.Rank, Alpha: c.Alpha, Dropout: c.Dropout,
-		RSLoRA: c.RSLoRA, Targets: c.Targets, Bias: "none", Init: true, Inference: true, RankPattern: map[string]any{}}
+		RSLoRA: c.RSLoRA, Bias: "none", Init: true, Inference: true, RankPattern: map[string]any{}}
+	modules := []string{}
+	for _, target := range c.Targets {
+		if strings.HasPrefix(target, "experts.") {
+			f.Parameters = append(f.Parameters, target)
+		} else {
+			modules = append(modules, target)
+		}
+	}
+	f.Targets = modules
 	if slices.ContainsFunc(list, func(s weights.Source) bool { return s.Name == hf.ScoreName }) {
 		f.Task, f.SavedModules = "TOKEN_CLS", []string{"score"}
 	}
@@ -230,7 +281,7 @@ func Save(dir string, c Config, list []weights.Source) error {
 	}
 	named := slices.Clone(list)
 	for i := range named {
-		named[i].Name = prefix + named[i].Name
+		named[i].Name = inFile(named[i].Name, c.Experts, c.Targets)
 	}
 	return weights.Write(filepath.Join(dir, weightsName), named, map[string]string{"format": "pt"})
 }

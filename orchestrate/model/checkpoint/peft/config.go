@@ -8,8 +8,10 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 
 	"gyre/internal/nearest"
+	"gyre/torch"
 )
 
 // Config is what adapter_config.json says of adapters.
@@ -19,8 +21,11 @@ type Config struct {
 	Alpha   float64  // lora_alpha
 	RSLoRA  bool     // use_rslora: the scale is alpha/sqrt(rank)
 	Dropout float64  // lora_dropout
-	Targets []string // what Save writes as target_modules: q_proj … down_proj, embed_tokens, lm_head
+	Targets []string // what Save writes as target_modules and target_parameters (experts.…): see torch.TargetNames
+	Experts string   // the module of a layer's experts
 	varies  bool     // rank_pattern gives some modules other ranks
+	// what target_parameters names, as Targets would
+	parameters []string
 }
 
 // file is adapter_config.json as Gyre writes it, and the options of it that Gyre acts on.
@@ -33,6 +38,7 @@ type file struct {
 	Dropout      float64        `json:"lora_dropout"`
 	RSLoRA       bool           `json:"use_rslora"`
 	Targets      any            `json:"target_modules"`
+	Parameters   []string       `json:"target_parameters,omitempty"`
 	Bias         string         `json:"bias"`
 	Init         any            `json:"init_lora_weights"`
 	RankPattern  map[string]any `json:"rank_pattern"`
@@ -49,7 +55,7 @@ var told = []string{"auto_mapping", "base_model_name_or_path", "revision", "peft
 
 // acted are options that parse reads.
 var acted = []string{"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "bias", "init_lora_weights",
-	"modules_to_save"}
+	"modules_to_save", "target_parameters"}
 
 // plainInits are ways to initialise adapters that leave the base model's weights as they are.
 var plainInits = []any{nil, true, false, "gaussian", "eva", "orthogonal"}
@@ -89,6 +95,14 @@ func parse(data []byte) (Config, error) {
 			problem("modules_to_save", "%q: only the value head (score) may be trained whole beside adapters", name)
 		}
 	}
+	var experts []string
+	for _, name := range f.Parameters { // PEFT matches ends of names
+		target := "experts." + name[strings.LastIndexByte(name, '.')+1:]
+		if torch.TargetsOf([]string{target}) == 0 {
+			problem("target_parameters", "%q is not supported: expected experts.gate_up_proj or experts.down_proj", name)
+		}
+		experts = append(experts, target)
+	}
 	if f.Rank < 1 || f.Rank > maxRank {
 		problem("r", "expected a rank from 1 to %d, got %d", maxRank, f.Rank)
 	}
@@ -96,7 +110,7 @@ func parse(data []byte) (Config, error) {
 		problem("lora_alpha", "expected a number > 0, got %v", f.Alpha)
 	}
 	return Config{Base: f.Base, Rank: f.Rank, Alpha: f.Alpha, RSLoRA: f.RSLoRA, Dropout: f.Dropout,
-		varies: len(f.RankPattern) > 0}, errors.Join(problems...)
+		parameters: experts, varies: len(f.RankPattern) > 0}, errors.Join(problems...)
 }
 
 // maxRank bounds ranks, so that sizes computed from a hostile file stay small.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"regexp"
+	"strconv"
 
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
@@ -31,11 +33,51 @@ func (a *Adapter) Merge(m *hf.Model) error {
 			"one of them")
 	}
 	for i, e := range m.Entries {
-		if module, adapted := byName[e.Name]; adapted {
+		module, adapted := byName[e.Name]
+		if !adapted {
+			module, adapted = ofExpert(byName, e.Parameter)
+		}
+		if adapted {
 			m.Entries[i].Tensor = a.merged(module, e.Tensor)
 		}
 	}
 	return nil
+}
+
+var expertName = regexp.MustCompile(`^(.*\.mlp\.experts\.)(\d+)\.(gate|up|down)(_proj\.weight)$`)
+
+// ofExpert is the adapter of all experts as it is that of one expert's matrix.
+func ofExpert(byName map[string]Module, p hf.Parameter) (m Module, adapted bool) {
+	name := expertName.FindStringSubmatch(p.Name)
+	if name == nil {
+		return m, false
+	}
+	stacked := name[3]
+	if stacked != "down" {
+		stacked = "gate_up"
+	}
+	if m, adapted = byName[name[1]+stacked+name[4]]; name[3] == "up" {
+		m.row = p.Shape[0]
+	}
+	m.expert, _ = strconv.ParseInt(name[2], 10, 64)
+	return m, adapted
+}
+
+// factors are B and A of so many rows of the module.
+func (a *Adapter) factors(m Module, rows int64) (left, right []float64, err error) {
+	if right, err = a.Tensors[m.names()[0]].Float64s(); err != nil {
+		return nil, nil, err
+	}
+	if left, err = a.Tensors[m.names()[1]].Float64s(); err != nil || m.experts == 0 {
+		return left, right, err
+	}
+	own, width := make([]float64, 0, rows*m.Rank), int64(len(right))/m.experts
+	for i := range rows {
+		for k := range m.Rank {
+			own = append(own, left[((m.row+i)*m.Rank+k)*m.experts+m.expert])
+		}
+	}
+	return own, right[m.expert*width : (m.expert+1)*width], nil
 }
 
 // merged is a base model's tensor with the adapter added, dense and float32.
@@ -47,11 +89,7 @@ func (a *Adapter) merged(m Module, base *weights.Tensor) *weights.Tensor {
 		if err != nil {
 			return nil, err
 		}
-		right, err := a.Tensors[m.names()[0]].Float64s()
-		if err != nil {
-			return nil, err
-		}
-		left, err := a.Tensors[m.names()[1]].Float64s()
+		left, right, err := a.factors(m, base.Shape[0])
 		if err != nil {
 			return nil, err
 		}
