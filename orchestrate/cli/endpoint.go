@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -83,7 +84,10 @@ func contenders(c *cli.Context, cfg *config.Config, list []evaluated, world *ran
 			return session.OpenEvaluator(ctx, cfg, e.policy, world, console)
 		}
 		weights, tokenizer, err := fingerprint(cfg, e.policy)
-		if one.Tokenizer = tokenizer; err == nil && keep.Dir != "" { // what cannot be read is reported when it is opened
+		if err != nil && len(list) > 1 { // before others are played; one alone is reported when it is opened
+			return nil, keep, openingError(fmt.Errorf("%s: %w", e.name, err))
+		}
+		if one.Tokenizer = tokenizer; err == nil && keep.Dir != "" {
 			one.Identity, err = evaluation.Identify(cfg, program, weights, tokenizer)
 			if err != nil {
 				return nil, keep, err

@@ -208,6 +208,15 @@ func evaluatedPolicies(c *cli.Context, cfg *config.Config) (out []evaluated, err
 		}
 		out = append(out, evaluated{name, session.Evaluated{Checkpoint: dir}})
 	}
+	called := map[string]int{}
+	for _, one := range out {
+		called[one.name]++
+	}
+	for i, one := range out {
+		if called[one.name] > 1 { // the same step of two runs, say
+			out[i].name = one.policy.Checkpoint
+		}
+	}
 	if out == nil {
 		return []evaluated{{name: filepath.Base(cfg.Model.Path)}}, nil
 	}
@@ -226,7 +235,7 @@ func cutName(word string) (name, dir string, named bool) {
 // checkpointArguments are the runs and checkpoints that stand behind the first argument.
 func checkpointArguments(c *cli.Context) (dirs []string) {
 	for _, word := range c.Args().Tail() {
-		if !strings.Contains(word, "=") && exists(word) {
+		if !strings.Contains(word, "=") { // one that is not there is refused where it is opened
 			dirs = append(dirs, word)
 		}
 	}

@@ -34,6 +34,7 @@ func TestExitCodesAreThoseOfTheDocuments(t *testing.T) {
 		{2, "analyze CONFIG --rollouts none.jsonl", "none.jsonl"},
 		{2, "train CONFIG run.name=new --replay none.jsonl", "none.jsonl"},
 		{2, "eval CONFIG --checkpoint none", "none"},
+		{2, "eval runs/tiny runs/none", "none: not a checkpoint"},
 		{2, "report runs/none", "runs/none"},
 		{2, "plot runs/none", "runs/none"},
 		{2, "components layers none.npz", "none.npz"},
@@ -75,6 +76,13 @@ func TestRunsByTheirName(t *testing.T) {
 	if got, want := mustIn(t, dir, "eval", "runs/tiny"),
 		mustIn(t, dir, "eval", config, "--checkpoint", "runs/tiny/global_step_2"); got != want {
 		t.Errorf("eval of the run:\n%s\nand of its newest checkpoint:\n%s", got, want)
+	}
+	steps := []string{"runs/tiny/global_step_2", "runs/whole/global_step_2"}
+	got := mustIn(t, dir, append([]string{"eval", "runs/tiny", "--json"}, steps...)...)
+	for _, of := range steps { // which their last folders do not tell apart
+		if !strings.Contains(got, `"checkpoint":"`+of+`"`) {
+			t.Errorf("no %s in\n%s", of, got)
+		}
 	}
 	if got := mustIn(t, dir, "analyze", "runs/tiny", "--json"); !strings.Contains(got, `"step":2,`) {
 		t.Errorf("analyze of the run: %.200s", got)

@@ -85,12 +85,12 @@ func browser(t *testing.T, s *Server, files map[string][]byte) func(visits ...vi
 	t.Helper()
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil && program == "" {
-			program = path
+		if program == "" && exec.Command(name, "--version").Run() == nil {
+			program = name
 		}
 	}
 	if program == "" {
-		t.Skip("no chromium is installed here: apt-get install chromium")
+		t.Skip("no chromium starts here: apt-get install chromium")
 	}
 	handler := s.Handler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,7 +110,8 @@ func browser(t *testing.T, s *Server, files map[string][]byte) func(visits ...vi
 		files["/probe"] = fmt.Appendf(nil, probe, list)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+		command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+			"--no-first-run",
 			"--user-data-dir="+t.TempDir(), fmt.Sprintf("--virtual-time-budget=%d", 30000*len(visits)), "--window-size=1500,1000", "--dump-dom",
 			server.URL+"/probe")
 		var messages bytes.Buffer

@@ -10,6 +10,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -123,7 +124,7 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) Serve(ctx context.Context, port string, ready func(url string)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: --port names another port, 0 any free one", err)
 	}
 	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
