@@ -45,7 +45,7 @@ FAMILIES = {
                   rope_parameters={F: YARN, S: dict(rope_type="default", rope_theta=70.0)}),
     "phi3": dict(hidden_size=32, rope_parameters=LONG, original_max_position_embeddings=32, sliding_window=21),
     "glm4": dict(head_dim=12, rope_parameters=dict(rope_type="default", rope_theta=60.0, partial_rotary_factor=0.5)),
-    "glm": dict(head_dim=8, attention_bias=False, rope_parameters=dict(rope_type="default", rope_theta=60.0, partial_rotary_factor=0.75)),
+    "glm": dict(head_dim=10, attention_bias=False, rope_parameters=dict(rope_type="linear", factor=1.5, rope_theta=60.0, partial_rotary_factor=0.7)),
     "gemma2": dict(head_dim=6, sliding_window=5, query_pre_attn_scalar=11, attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
     "gemma3_text": dict(head_dim=6, sliding_window=6, query_pre_attn_scalar=9, layer_types=[S, F, S], final_logit_softcapping=5.0,
                         rope_parameters={F: dict(rope_type="linear", factor=3.0, rope_theta=900.0),

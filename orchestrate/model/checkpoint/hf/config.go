@@ -218,8 +218,8 @@ func (c Config) validate(p *problems) {
 	if c.NumHeads%c.NumKVHeads != 0 {
 		p.add("num_attention_heads", "%d is not a multiple of num_key_value_heads %d", c.NumHeads, c.NumKVHeads)
 	}
-	if c.HeadDim%2 != 0 && c.Shape.RotaryDims == 0 {
-		p.add("head_dim", "%d is odd: rotary embedding needs pairs", c.HeadDim)
+	if c.HeadDim%2 != 0 {
+		p.add("head_dim", "%d is odd: rotations and kernels need pairs", c.HeadDim)
 	}
 	if c.NumHeads*c.HeadDim > maxWidth {
 		p.add("head_dim", "%d heads of %d are wider than %d", c.NumHeads, c.HeadDim, maxWidth)

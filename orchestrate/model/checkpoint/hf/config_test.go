@@ -105,6 +105,17 @@ func TestRopeSpellings(t *testing.T) {
 	}
 }
 
+// Of an odd number of components one more rotates, of none no layer does.
+func TestPartialRotations(t *testing.T) {
+	for text, want := range map[string]int32{`"head_dim":12,"partial_rotary_factor":0.5`: 6, `"head_dim":14`: 8,
+		`"head_dim":2,"partial_rotary_factor":0.4`: 0} {
+		c := parse(t, `{"model_type":"glm","num_hidden_layers":2,`+text+`}`)
+		if none := c.Shape.Layers[1] == torch.NoPELayer; c.Shape.RotaryDims != want || none != (want == 0) {
+			t.Errorf("%s: %d components rotate, none %v; want %d", text, c.Shape.RotaryDims, none, want)
+		}
+	}
+}
+
 func TestRefusedConfigs(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                       "not a configuration",
@@ -116,6 +127,7 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"model_type":"llama","hidden_size":-64}`:                                                              "hidden_size: must be between 1",
 		`{"model_type":"llama","vocab_size":1000000000000000}`:                                                  "vocab_size: must be between 1",
 		`{"model_type":"llama","head_dim":7}`:                                                                   "head_dim: 7 is odd",
+		`{"model_type":"glm","head_dim":11,"partial_rotary_factor":0.5}`:                                        "head_dim: 11 is odd",
 		`{"model_type":"llama","num_key_value_heads":5}`:                                                        "not a multiple of num_key_value_heads 5",
 		`{"model_type":"llama","num_attention_heads":0}`:                                                        "num_attention_heads: must be between 1",
 		`{"model_type":"llama","hidden_act":"gelu"}`:                                                            `hidden_act: "gelu"`,
