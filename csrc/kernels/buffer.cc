@@ -6,16 +6,79 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <new>
+#include <utility>
 
 namespace gyre {
 namespace {
 
 constexpr size_t kLine = 64, kHugePage = size_t{2} << 20;
 
+float* allocate(size_t alignment, size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
+  return static_cast<float*>(memory);
+}
+
+// Freed large blocks, for the next buffers that need as much: sampling, passes and updates follow each other, and new
+// pages for each of them take several percent of the time. Idle blocks never raise the peak: what is in use and what is
+// idle together stay below the most that has been in use at once. The mutex guards all fields.
+class IdleBlocks {
+ public:
+  // A block of at least `bytes`, and its size.
+  std::pair<float*, size_t> take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    // Not a much larger one, which another buffer may need.
+    if (const auto found = blocks_.lower_bound(bytes); found != blocks_.end() && found->first <= bytes + bytes / 4) {
+      const auto [size, memory] = *found;
+      blocks_.erase(found);
+      idle_ -= size;
+      use(size);
+      return {memory, size};
+    }
+    while (!blocks_.empty() && in_use_ + idle_ + bytes > peak_) {
+      const auto largest = std::prev(blocks_.end());
+      std::free(largest->second);
+      idle_ -= largest->first;
+      blocks_.erase(largest);
+    }
+    float* memory = allocate(kHugePage, bytes);
+#ifdef __linux__
+    madvise(memory, bytes, MADV_HUGEPAGE);  // a refusal costs speed only
+#endif
+    use(bytes);
+    return {memory, bytes};
+  }
+
+  void give(float* memory, size_t size) {
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(size, memory);
+    in_use_ -= size;
+    idle_ += size;
+  }
+
+ private:
+  void use(size_t size) {
+    in_use_ += size;
+    peak_ = std::max(peak_, in_use_);
+  }
+
+  std::mutex mutex_;
+  std::multimap<size_t, float*> blocks_;
+  size_t in_use_ = 0, idle_ = 0, peak_ = 0;
+};
+
+// Never destroyed: threads free their buffers when the process ends.
+IdleBlocks& idle_blocks() {
+  static IdleBlocks& instance = *new IdleBlocks;
+  return instance;
+}
+
 }  // namespace
 
-void Buffer::Free::operator()(float* p) const { std::free(p); }
+void Buffer::Free::operator()(float* p) const { block > 0 ? idle_blocks().give(p, block) : std::free(p); }
 
 void discard_pages(float* data, int64_t count) {
 #ifdef __linux__
@@ -31,14 +94,13 @@ void Buffer::reserve(int64_t count) {
   data_.reset();
   size_ = 0;
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  const bool huge = bytes >= kHugePage;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, huge ? kHugePage : kLine, bytes) != 0) throw std::bad_alloc();
-  data_.reset(static_cast<float*>(memory));
+  if (bytes < kHugePage) {
+    data_ = {allocate(kLine, bytes), Free{}};
+  } else {
+    const auto [memory, block] = idle_blocks().take((bytes + kHugePage - 1) / kHugePage * kHugePage);
+    data_ = {memory, Free{block}};
+  }
   size_ = count;
-#ifdef __linux__
-  if (huge) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a refusal costs speed only
-#endif
 }
 
 }  // namespace gyre

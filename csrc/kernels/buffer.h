@@ -1,6 +1,7 @@
 // Memory for kernels: floats that start on a cache line, so that no vector load crosses into a second one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -12,11 +13,13 @@ class Buffer {
   const float* data() const { return data_.get(); }
   int64_t size() const { return size_; }
   // At least `count` floats. Growing forgets the contents; new memory is not initialised. Large buffers ask for huge
-  // pages: weights are read from one end to the other, and address translation is a good part of that cost.
+  // pages: weights are read from one end to the other, and address translation is a good part of that cost. The memory
+  // of large buffers is used again by later ones (buffer.cc).
   void reserve(int64_t count);
 
  private:
   struct Free {
+    size_t block;  // bytes of a large one, else 0
     void operator()(float* p) const;
   };
   std::unique_ptr<float, Free> data_;

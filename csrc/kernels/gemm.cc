@@ -108,7 +108,7 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const bool streamed = row_blocks == 1;
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
-  const bool in_strips = streamed && (rows > kTileRows || w.codes) && !kBlocked;
+  const bool in_strips = streamed && (rows > kWideRows || w.codes) && !kBlocked;
   const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kChainSteps);
   const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
                                           120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));

@@ -19,6 +19,8 @@ inline constexpr int kTileRows = 6, kTileVectors = 2;  // 12 of 16
 
 inline constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
 static_assert(kPanel % kLanes == 0);
+// Rows of a tile that takes all columns of a panel at once.
+inline constexpr int kWideRows = kTileRows * kTileVectors / kPanelVectors;
 
 // What a tile multiplies. A step takes one row of the panel:
 //   Floats    one inner position, f32 (or bf16 numbers widened before)

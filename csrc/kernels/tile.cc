@@ -93,13 +93,19 @@ constexpr int kLineFloats = 16;  // a cache line of 64 bytes
 constexpr int kRowLines = kPanel / kLineFloats;
 
 // Vectors of a panel that a tile of so many rows takes at a time: as many as there are registers for.
-constexpr int columns_of(int rows) {
-  for (int c = std::min(kTileRows * kTileVectors / rows, kPanelVectors); c > 1; --c) {
-    if (kPanelVectors % c == 0) return c;
+constexpr auto kColumnsOf = [] {
+  std::array<int, kTileRows + 1> columns{};
+  for (int rows = 1; rows <= kTileRows; ++rows) {
+    int& c = columns[static_cast<size_t>(rows)] = std::min(kTileRows * kTileVectors / rows, kPanelVectors);
+    while (kPanelVectors % c != 0) --c;
   }
-  return 1;
-}
+  return columns;
+}();
+constexpr int columns_of(int64_t rows) { return kColumnsOf[static_cast<size_t>(rows)]; }
 constexpr int kMostColumns = columns_of(1);
+
+// Rows up to which multiply_panel() is bound by memory, and by the second-level cache.
+constexpr int64_t kFewRows = 4 * kWideRows, kSomeRows = 32;
 
 struct Operands {
   Strided a;
@@ -191,22 +197,36 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
 template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
-  const int64_t num_tiles = ceil_div(rows, kTileRows);
-  const ptrdiff_t step = num_tiles ? ceil_div(kPanel, num_tiles) : 0;
+  if (rows == 0) return;
+  // Few rows read a panel from memory, fastest line by line: their tiles take all of its columns. Some rows read it
+  // from the second-level cache: their tiles of the same columns follow each other, and find these in the first-level
+  // cache. Many rows wait for neither.
+  const int64_t height = !a_tile && rows <= kFewRows ? kWideRows : kTileRows;
+  const int64_t row_tiles = ceil_div(rows, height);
+  const int64_t low = a_tile ? kTileRows : rows / row_tiles, higher = a_tile ? 0 : rows % row_tiles;
+  const int64_t band = rows <= kSomeRows ? columns_of(low + (higher > 0 ? 1 : 0)) : vectors;
+  const int64_t tiles = row_tiles * ceil_div(vectors, band);
+  const ptrdiff_t step = ceil_div(kPanel, tiles);
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
   // its way during all of them.
-  const Tiles& variants = kTiles<Engine>[a.column == 1][num_tiles < 3 ? 2 : 1];
-  for (int64_t r = 0, nr, tile = 0; r < rows; r += nr, ++tile) {
-    nr = a_tile ? std::min<int64_t>(kTileRows, rows - r) : even_part(rows - r, kTileRows);
-    const Strided part{a.data + (a_tile ? tile * a_tile : r * a.row), a.row, a.column};
-    if (start_row) fetch_rows(start + (r + nr) * start_row, start_row, std::min(nr, rows - r - nr), vectors);
-    const int64_t most = columns_of(static_cast<int>(nr));
-    for (int64_t v = 0, nv; v < vectors; v += nv) {
-      nv = even_part(vectors - v, most);
-      const ptrdiff_t j = v * kLanes;
-      of(variants, nr,
-         nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row, c + r * ldc + j,
-              ldc, num_tiles == 1 ? panel + 16 * kPanel : next + tile * steps * step, step});
+  const Tiles& variants = kTiles<Engine>[a.column == 1][tiles < 3 ? 2 : 1];
+  const float* ahead = tiles == 1 ? panel + 16 * kPanel : next;
+  for (int64_t first = 0; first < vectors; first += band) {
+    const int64_t last = std::min(vectors, first + band);
+    for (int64_t r = 0, nr, index = 0; r < rows; r += nr, ++index) {
+      nr = std::min(rows - r, low + (index < higher ? 1 : 0));
+      const Strided part{a.data + (a_tile ? index * a_tile : r * a.row), a.row, a.column};
+      if (start_row) {
+        fetch_rows(start + (r + nr) * start_row + first * kLanes, start_row, std::min(nr, rows - r - nr), last - first);
+      }
+      const int64_t most = columns_of(nr);
+      for (int64_t v = first, nv; v < last; v += nv) {
+        nv = std::min(most, last - v);
+        const ptrdiff_t j = v * kLanes;
+        of(variants, nr, nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row,
+                              c + r * ldc + j, ldc, ahead, step});
+      }
+      ahead += steps * step;
     }
   }
 }
