@@ -130,6 +130,7 @@ gyre_status gyre_measure(double* bandwidth, double* gemm_flops) {
     gyre::require_thread_setting();
     gyre::require_isa_setting();
     *bandwidth = read_bandwidth();
+    gyre::release_idle_memory();  // its buffer is larger than most
     *gemm_flops = multiply_rate(*gyre::variant_in_use().kernels, gyre::Precision::kFloat32);
   });
 }

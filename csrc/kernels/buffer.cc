@@ -24,7 +24,7 @@ float* allocate(size_t alignment, size_t bytes) {
 
 // Freed large blocks, for the next buffers that need as much: sampling, passes and updates follow each other, and new
 // pages for each of them take several percent of the time. Idle blocks never raise the peak: what is in use and what is
-// idle together stay below the most that has been in use at once. The mutex guards all fields.
+// idle together stay below the most that has been in use at once since release(). The mutex guards all fields.
 class IdleBlocks {
  public:
   // A block of at least `bytes`, and its size.
@@ -38,15 +38,10 @@ class IdleBlocks {
       use(size);
       return {memory, size};
     }
-    while (!blocks_.empty() && in_use_ + idle_ + bytes > peak_) {
-      const auto largest = std::prev(blocks_.end());
-      std::free(largest->second);
-      idle_ -= largest->first;
-      blocks_.erase(largest);
-    }
+    while (!blocks_.empty() && in_use_ + idle_ + bytes > peak_) drop_largest();
     float* memory = allocate(kHugePage, bytes);
 #ifdef __linux__
-    madvise(memory, bytes, MADV_HUGEPAGE);  // a refusal costs speed only
+    madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a refusal costs speed only
 #endif
     use(bytes);
     return {memory, bytes};
@@ -59,7 +54,20 @@ class IdleBlocks {
     idle_ += size;
   }
 
+  void release() {
+    const std::lock_guard lock(mutex_);
+    while (!blocks_.empty()) drop_largest();
+    peak_ = in_use_;
+  }
+
  private:
+  void drop_largest() {
+    const auto largest = std::prev(blocks_.end());
+    std::free(largest->second);
+    idle_ -= largest->first;
+    blocks_.erase(largest);
+  }
+
   void use(size_t size) {
     in_use_ += size;
     peak_ = std::max(peak_, in_use_);
@@ -80,6 +88,8 @@ IdleBlocks& idle_blocks() {
 
 void Buffer::Free::operator()(float* p) const { block > 0 ? idle_blocks().give(p, block) : std::free(p); }
 
+void release_idle_memory() { idle_blocks().release(); }
+
 void discard_pages(float* data, int64_t count) {
 #ifdef __linux__
   constexpr uintptr_t kPage = 4096;
@@ -97,7 +107,7 @@ void Buffer::reserve(int64_t count) {
   if (bytes < kHugePage) {
     data_ = {allocate(kLine, bytes), Free{}};
   } else {
-    const auto [memory, block] = idle_blocks().take((bytes + kHugePage - 1) / kHugePage * kHugePage);
+    const auto [memory, block] = idle_blocks().take(bytes);
     data_ = {memory, Free{block}};
   }
   size_ = count;

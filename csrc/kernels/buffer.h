@@ -26,6 +26,9 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// Gives back the memory that freed large buffers left: before a phase that needs blocks of other sizes.
+void release_idle_memory();
+
 // Gives back the memory of these floats, which are no longer needed and may read as zeros from now on.
 void discard_pages(float* data, int64_t count);
 

@@ -50,9 +50,8 @@ void validate(const Batch& batch, const ModelConfig& config) {
                                   ", expected 0 or 1");
     }
     if (batch.mask[t] != 0 && (batch.target(t) < 0 || batch.target(t) >= config.vocab_size)) {
-      throw std::invalid_argument("batch: the target of " + place(batch, t) + " is " +
-                                  std::to_string(batch.target(t)) + ", expected 0 to " +
-                                  std::to_string(config.vocab_size - 1));
+      throw std::invalid_argument("batch: the target of " + place(batch, t) + " is " + std::to_string(batch.target(t)) +
+                                  ", expected 0 to " + std::to_string(config.vocab_size - 1));
     }
   }
 }

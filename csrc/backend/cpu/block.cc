@@ -272,7 +272,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     }
     if (!mixed) return;
     Mixture{config, &packed.experts, parallel, lora}.forward(router_input(kept, work), plain ? nullptr : normed, n,
-                                                       kept.read_again, kept.experts, work.experts, y, out);
+                                                             kept.read_again, kept.experts, work.experts, y, out);
   });
   add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
   normalize_output(down_NH, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N);

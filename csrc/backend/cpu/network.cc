@@ -53,6 +53,7 @@ void CpuPages::copy_page(int64_t from, int64_t to) {
 void PackedWeights::keep_blocks(const std::function<void(size_t)>& also) {
   if (blocks_version_ == version_) return;
   one_ = PackedBlock();
+  release_idle_memory();  // of training
   blocks_.resize(parameters_.blocks.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
