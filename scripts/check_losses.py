@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds losses, corrections and advantage estimators against definitions in float64, and against verl's, on random
-multi-turn batches.
+"""Holds losses, corrections and advantage estimators against definitions in float64, and against verl's and TRL's, on
+random multi-turn batches.
 
-    python3 scripts/check_losses.py [--batches 1000] [--verl DIR]
+    python3 scripts/check_losses.py [--batches 1000] [--verl DIR] [--trl]
 
-Needs PyTorch. DIR holds verl's package (pip download verl --no-deps, unpacked): its trainer/ppo/core_algos.py is run
+Needs PyTorch, and with --trl TRL: GRPOTrainer's loss is run with given log-probs in place of a model, and its correction
+for vLLM, which is no function, is taken out of its source. DIR holds verl's package (pip download verl --no-deps, unpacked): its trainer/ppo/core_algos.py is run
 on the same batches; libraries that it imports for other ends may be missing (verl's gdpo is in float32: 1e-4). Derivatives are autograd's, of the
 formulas of values in docs/losses.md. Gyre computes each batch through configuration, correction, aggregation and
 backward pass: the tests TestLossesOfGivenCases and TestGivenCases read the batches. Prints a table; exits with 1 where
@@ -121,6 +122,8 @@ def aggregate(v, w, m, mode):
         return (v * 0).sum()
     if mode == "token-mean":
         return (v * w * m).sum() / m.sum()
+    if mode == "seq-mean-token-sum-norm":
+        return (v * w * m).sum() / m.shape[1]
     return (v * w * m / n.clamp(min=1)).sum() / (n > 0).sum()
 
 
@@ -383,6 +386,70 @@ def verl_advantages(core, Config, case, o):
     return a * mask
 
 
+# ---- TRL ----
+
+# A row of the table, what it is here, and what TRL calls it. TRL's dr_grpo also divides by the number of sequences.
+TRL = {"grpo": ("ppo", "seq-mean-token-mean", {}), "bnpo": ("ppo", "token-mean", {}), "dapo": ("ppo", "token-mean", {}),
+       "dr_grpo": ("ppo", "seq-mean-token-sum-norm", {}), "cispo": ("cispo", "token-mean", {}), "sapo": ("sapo", "seq-mean-token-mean", {}),
+       "gspo/grpo": ("gspo", "seq-mean-token-mean", {"importance_sampling_level": "sequence"}),
+       "gspo/bnpo": ("gspo", "token-mean", {"importance_sampling_level": "sequence"})}
+VLLM = {"": {}, "token_truncate": dict(correction="truncate", low=0.0), "token_mask": dict(correction="mask"),
+        "sequence_truncate": dict(correction="truncate", level="sequence", low=0.0),
+        "sequence_mask": dict(correction="mask", level="sequence")}
+
+
+def load_trl():
+    """TRL's loss, and its correction as a function of (self, mask, old and sampling log-probs)."""
+    import ast
+    from trl.trainer import grpo_trainer
+    for node in ast.walk(ast.parse(open(grpo_trainer.__file__).read())):
+        if isinstance(node, ast.If) and "vllm_importance_sampling_correction" in ast.unparse(node.test) and \
+                "per_sequence_logps_diff" in ast.unparse(node):
+            code = compile(ast.unparse(node), "correction", "exec")
+    def correct(self, mask, old, sampling):
+        names = dict(torch=torch, math=math, self=self, completion_mask=mask, tool_mask=None, old_per_token_logps=old,
+                     sampling_per_token_logps=sampling)
+        exec(code, names)
+        return names["vllm_importance_sampling_ratio"]
+    return grpo_trainer.GRPOTrainer, correct
+
+
+def trl_distance(trl, draw, number, name):
+    """How far TRL's loss and derivative are from the definition's, on a batch that both know."""
+    from collections import defaultdict
+    Trainer, correct = trl
+    loss, mode, more = TRL[name]
+    d = loss_case(draw, number, loss)[1]
+    c, how = dict(d["c"]), draw.choice([k for k in VLLM if loss != "gspo" or not k.startswith("token")])
+    o = VLLM[how] and dict(VLLM[how], low=VLLM[how].get("low", 0.5), high=2.0)
+    if loss == "cispo":
+        c["clip_low"] = 1  # TRL has no lower bound
+    if c.get("clip_dual", 0) < 1 + c.get("clip_high", 0):
+        c["clip_dual"] = 0  # delta is another thing there
+    A = d["A"][:, :1].expand_as(d["A"]).contiguous() if loss == "gspo" else d["A"]  # a sequence's ratio has one advantage, and one weight
+    b = (d["p"] + torch.tensor([[draw.gauss(0, 0.3) for _ in r] for r in d["p"].tolist()])).clamp(max=-0.01)
+    total, grad, _, _ = result(loss, c, dict(d, A=A, b=b, o=o), d["chosen"], mode)
+    x, t = d["x"].clone().requires_grad_(True), object.__new__(Trainer)
+    t.__dict__.update(
+        model=types.SimpleNamespace(training=False), _metrics=defaultdict(lambda: defaultdict(list)), aux_loss_enabled=False,
+        accelerator=types.SimpleNamespace(num_processes=1, gather=lambda v: v, reduce=lambda v, reduction: v),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (x, torch.zeros_like(x), None), top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None, importance_sampling_level="token", beta=0.0, loss_type=name.split("/")[-1],
+        epsilon_low=c.get("clip_low"), epsilon_high=1 + c["clip_high"] if loss == "cispo" else c.get("clip_high"), use_vllm=how != "",
+        vllm_importance_sampling_correction=True, vllm_importance_sampling_mode=how, vllm_importance_sampling_clip_min=o.get("low"),
+        vllm_importance_sampling_clip_max=o.get("high"), max_completion_length=x.shape[1], _entropy_bonus_enabled=False,
+        args=types.SimpleNamespace(delta=c.get("clip_dual") or None, sapo_temperature_pos=c.get("sapo_tau_pos"),
+                                   sapo_temperature_neg=c.get("sapo_tau_neg")))
+    t.__dict__.update(more)
+    inputs = dict(prompt_ids=torch.zeros(len(x), 1), prompt_mask=torch.ones(len(x), 1), completion_ids=torch.zeros_like(x),
+                  completion_mask=d["m"], advantages=A, old_per_token_logps=d["p"], num_items_in_batch=d["m"].sum())
+    if how:
+        inputs["importance_sampling_ratio"] = correct(t, d["m"], d["p"], b)
+    theirs = t._compute_loss(t.model, inputs) * (len(x) if name == "dr_grpo" else 1)
+    size = max(grad.abs().max().item(), 1e-3)
+    return max((torch.autograd.grad(theirs, x)[0] - grad).abs().max().item() / size, abs(theirs.item() - total) / max(1, abs(total)))
+
+
 def go_test(package, test, variable, path):
     done = subprocess.run(["go", "test", package, "-count=1", "-run", f"^{test}$"], env=dict(os.environ, **{variable: path}),
                           capture_output=True, text=True)
@@ -393,6 +460,7 @@ def main():
     args = argparse.ArgumentParser()
     args.add_argument("--batches", type=int, default=1000)
     args.add_argument("--verl")
+    args.add_argument("--trl", action="store_true")
     args.add_argument("--only", help="one loss or estimator")
     args = args.parse_args()
     core, Config = load_verl(args.verl) if args.verl else (None, None)
@@ -431,6 +499,14 @@ def main():
             if not same:
                 print(said)
             wrong |= not same or held == "APART"
+    if args.trl:
+        trl = load_trl()
+        print(f"\n{'loss_type of TRL':24}{'batches':>9}   largest distance from TRL")
+        for name in TRL:
+            draw = random.Random(name)
+            apart = max(trl_distance(trl, draw, number, name) for number in range(args.batches))
+            print(f"{name:24}{args.batches:9}   {apart:.1e}", flush=True)
+            wrong |= apart > 1e-5
     sys.exit(wrong)
 
 

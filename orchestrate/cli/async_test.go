@@ -352,7 +352,7 @@ func exactLogprobs(t *testing.T, dir, run string) {
 func TestAsynchronyIsRefusedByName(t *testing.T) {
 	dir := t.TempDir()
 	config := asyncConfig(t, dir)
-	for override, want := range map[string]string{"fsdp.samplers=1": "fsdp.samplers", "rollout.staleness=-1": "rollout.staleness",
+	for override, want := range map[string]string{"rollout.staleness=-1": "rollout.staleness",
 		"rollout.replies=action": "rollout.staleness", "rollout.on_update=never": "rollout.on_update"} {
 		if code, _, stderr := runIn(t, dir, "train", config, override); code != 2 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s; want 2 and %q", override, code, stderr, want)

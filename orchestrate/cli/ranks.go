@@ -45,7 +45,15 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 		return Usagef("--ranks %d, but this process is %v already: leave --ranks out", n, place)
 	}
 	size := max(n, place.Size, 1)
-	if err := checkSize(cfg, size); err != nil {
+	trainers := size
+	if c.Command.Name == "train" && size > 1 {
+		trainers -= cfg.FSDP.Samplers
+	}
+	if trainers < 1 {
+		return Usagef("fsdp.samplers = %d of %d ranks: one at least has to train; take --ranks %d, or lower it",
+			cfg.FSDP.Samplers, size, cfg.FSDP.Samplers+1)
+	}
+	if err := checkSize(cfg, trainers); err != nil {
 		return err
 	}
 	hash, err := configHash(c, cfg)

@@ -12,17 +12,16 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// TestServeSaysWhatGenerateSays starts the server as a user does, and compares greedy replies and those of a seed with
-// `gyre generate`'s, byte for byte. The end of the command's context drains it.
-func TestServeSaysWhatGenerateSays(t *testing.T) {
-	policy := tinyPolicy(t)
+// serving starts the server as a user does, and gives its address, what it logs, and what ends it.
+func serving(t *testing.T, args ...string) (address string, log *bytes.Buffer, stop func() int) {
+	t.Helper()
 	read, written := io.Pipe()
-	var log bytes.Buffer
+	log = &bytes.Buffer{}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
-		app := newApp([]*cli.Command{serveCommand()}, written, &log)
-		ended <- run(ctx, app, []string{"gyre", "serve", policy, "--port", "0", "--served-model", "tiny"})
+		app := newApp([]*cli.Command{serveCommand()}, written, log)
+		ended <- run(ctx, app, append([]string{"gyre", "serve", "--port", "0"}, args...))
 		written.Close()
 	}()
 	url := make([]byte, 200)
@@ -30,10 +29,20 @@ func TestServeSaysWhatGenerateSays(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no URL: %v (exit %d, %s)", err, <-ended, log.String())
 	}
-	address := strings.TrimSpace(string(url[:n]))
-	if !strings.HasPrefix(address, "http://127.0.0.1:") {
+	if address = strings.TrimSpace(string(url[:n])); !strings.HasPrefix(address, "http://127.0.0.1:") {
 		t.Fatalf("it printed %q", address)
 	}
+	return address, log, func() int {
+		cancel()
+		return <-ended
+	}
+}
+
+// TestServeSaysWhatGenerateSays starts the server as a user does, and compares greedy replies and those of a seed with
+// `gyre generate`'s, byte for byte. The end of the command's context drains it.
+func TestServeSaysWhatGenerateSays(t *testing.T) {
+	policy := tinyPolicy(t)
+	address, log, stop := serving(t, policy, "--served-model", "tiny")
 	const messages = `[{"role": "system", "content": "a"}, {"role": "user", "content": "héllo <|im_end|>"}]`
 	for sampling, flags := range map[string][]string{
 		`"temperature": 0`: {"--temperature", "0"},
@@ -78,8 +87,7 @@ func TestServeSaysWhatGenerateSays(t *testing.T) {
 			t.Errorf("%s: served %+v, generated %+v", sampling, c, want)
 		}
 	}
-	cancel()
-	if code := <-ended; code != 0 || !strings.Contains(log.String(), "draining") ||
+	if code := stop(); code != 0 || !strings.Contains(log.String(), "draining") ||
 		strings.Contains(log.String(), "héllo") {
 		t.Errorf("exit %d, log %s", code, log.String())
 	}

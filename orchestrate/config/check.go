@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkUpdate(report)
 	c.checkAhead(report)
 	c.checkRefill(report)
+	c.checkReference(report)
 	c.checkImportance(report)
 	c.checkAnalysis(report)
 	c.checkComponents(report)
@@ -211,6 +213,23 @@ func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
 	}
 }
 
+// checkReference reports a server that cannot be the KL reference, and what is for servers alone.
+func (c *Config) checkReference(report func(key, format string, args ...any)) {
+	m := c.Model
+	if remote := m.RemoteReference(); !remote {
+		for key, value := range map[string]string{"name": m.ReferenceName, "key_env": m.ReferenceKeyEnv} {
+			if value != "" {
+				report("model.reference_"+key, "is for a server, but model.reference = %q: expected http://HOST:PORT there", m.Reference)
+			}
+		}
+	} else if t := c.Rollout.Temperature; t > 0 && t != 1 {
+		report("model.reference", "servers give log-probs at temperature 1, but rollout.temperature = %v: set it to 1, or give a "+
+			"directory", t)
+	} else if name := m.ReferenceKeyEnv; name != "" && os.Getenv(name) == "" {
+		report("model.reference_key_env", "the variable %s is not set", name)
+	}
+}
+
 // checkRefill reports filters that cannot say when there are enough groups.
 func (c *Config) checkRefill(report func(key, format string, args ...any)) {
 	f := c.Filter
@@ -223,9 +242,12 @@ func (c *Config) checkRefill(report func(key, format string, args ...any)) {
 
 // checkAhead reports what cannot be done while batches are played ahead of their steps.
 func (c *Config) checkAhead(report func(key, format string, args ...any)) {
-	if n := c.FSDP.Samplers; n > 0 {
-		report("fsdp.samplers", "%d ranks that only sample: this version cannot divide ranks into samplers and trainers; "+
-			"leave it 0", n)
+	if n := c.FSDP.Samplers; n > 0 && c.Rollout.Staleness == 0 {
+		report("fsdp.samplers", "%d ranks that only sample would wait while the others train (rollout.staleness = 0): set "+
+			"rollout.staleness to 1 or more, or leave it 0", n)
+	} else if together := c.Engine.TensorParallel; n > 0 && together > 1 {
+		report("fsdp.samplers", "%d ranks that sample each have a whole copy of the policy, but engine.tensor_parallel = %d: "+
+			"set one of them to its default", n, together)
 	}
 	if c.Rollout.Staleness == 0 {
 		return

@@ -67,8 +67,13 @@ type Run struct {
 type Model struct {
 	// Hugging Face directory of the policy.
 	Path string `toml:"path"`
-	// Hugging Face directory of the KL reference; the initial policy when empty.
+	// Hugging Face directory of the KL reference, or http://HOST:PORT of a server with OpenAI's interface that gives the
+	// log-probs of given tokens (gyre serve, vLLM); the initial policy when empty.
 	Reference string `toml:"reference"`
+	// Name that this server knows the reference by; empty = the only one that it lists.
+	ReferenceName string `toml:"reference_name"`
+	// Environment variable that holds the server's key.
+	ReferenceKeyEnv string `toml:"reference_key_env"`
 	// Jinja chat template that replaces the model's own (a file).
 	ChatTemplate string `toml:"chat_template"`
 	// What computes: cpu, a GPU as cuda or cuda:N, or aten (the GPU's operations on the CPU, slow: to check them).

@@ -200,3 +200,8 @@ func (l Logger) MarshalTOML() ([]byte, error) {
 func (r Run) Logs(name string) bool {
 	return slices.ContainsFunc(r.Loggers, func(l Logger) bool { return l.Name == name })
 }
+
+// RemoteReference tells whether the KL reference is a server's.
+func (m Model) RemoteReference() bool {
+	return strings.HasPrefix(m.Reference, "http://") || strings.HasPrefix(m.Reference, "https://")
+}

@@ -51,7 +51,8 @@ type FSDP struct {
 	Deterministic bool `toml:"deterministic" default:"false"`
 	// Lanes that a step's groups are dealt to when deterministic; the number of ranks must divide it.
 	Lanes int `toml:"lanes" default:"4" range:"[1,1024]"`
-	// Ranks that sample while the others train. Only 0 is possible: every rank does both.
+	// The last so many ranks only sample, while the others train (`gyre train` with rollout.staleness > 0); 0 = every
+	// rank does both.
 	Samplers int `toml:"samplers" default:"0" range:"[0,)"`
 	// Address or network interface over which ranks talk; empty = loopback, for ranks on one machine.
 	Bind string `toml:"bind"`

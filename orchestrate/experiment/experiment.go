@@ -98,7 +98,7 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	if parts.Critic && c.Algorithm.UsesCritic() {
 		read("the critic", values, torch.HeadValue, &e.Critic)
 	}
-	if parts.Reference && c.Algorithm.KLCoef != 0 {
+	if parts.Reference && c.Algorithm.KLCoef != 0 && !c.Model.RemoteReference() {
 		read("the KL reference", cmp.Or(c.Model.Reference, c.Model.Path), torch.HeadLM, &e.Reference)
 	}
 	if len(problems) == 0 && parts.Learn {

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -172,4 +173,56 @@ func TestResponses(t *testing.T) {
 	}
 	s.refused(400, "previous_response_id", "POST", "/v1/responses", body+`, "previous_response_id": "resp_1"}`)
 	s.refused(400, "expected message", "POST", "/v1/responses", `{"model": "tiny", "input": [{"type": "reasoning"}]}`)
+}
+
+// Log-probs of given tokens are those that were drawn, in vLLM's form and in OpenAI's.
+func TestLogprobsOfGivenTokens(t *testing.T) {
+	s := start(t, nil)
+	type answer struct {
+		Choices []struct {
+			Text           string
+			TokenIDs       []int32                               `json:"token_ids"`
+			PromptLogprobs []map[int32]struct{ Logprob float32 } `json:"prompt_logprobs"`
+			FinishReason   string                                `json:"finish_reason"`
+			Logprobs       struct {
+				Tokens   []string
+				Logprobs []*float32 `json:"token_logprobs"`
+				Offsets  []int      `json:"text_offset"`
+			}
+		}
+	}
+	ask := func(body string) (a answer) {
+		t.Helper()
+		resp, text := s.do("POST", "/v1/completions", `{"model": "tiny", `+body+"}")
+		if err := json.Unmarshal([]byte(text), &a); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v, %s", body, err, text)
+		}
+		return a
+	}
+	drawn := ask(`"prompt": [104, 105], "max_tokens": 30, "seed": 4, "logprobs": 0, "return_token_ids": true`).Choices[0]
+	ids := append([]int32{104, 105}, drawn.TokenIDs...)
+	prompt, _ := json.Marshal(ids)
+	given := ask(`"max_tokens": 1, "prompt_logprobs": 0, "prompt": ` + string(prompt)).Choices[0].PromptLogprobs
+	echoed := ask(`"max_tokens": 0, "echo": true, "logprobs": 1, "prompt": [` + string(prompt) + "," + string(prompt) + "]").Choices
+	longer := ask(`"max_tokens": 2, "echo": true, "logprobs": 1, "seed": 1, "ignore_eos": true, "prompt": ` + string(prompt)).Choices[0]
+	l, whole := echoed[1].Logprobs, strings.Join(echoed[1].Logprobs.Tokens, "")
+	if len(given) != len(ids) || len(given[0]) != 0 || len(echoed) != 2 || len(l.Logprobs) != len(ids) || l.Logprobs[0] != nil ||
+		echoed[1].Text != whole || echoed[1].FinishReason != "length" || !strings.HasPrefix(longer.Text, whole) ||
+		len(longer.Logprobs.Logprobs) != len(ids)+2 || longer.Logprobs.Offsets[len(ids)] != len([]rune(whole)) {
+		t.Fatalf("given %v, echoed %+v, longer %+v", given, echoed, longer)
+	}
+	for i, want := range drawn.Logprobs.Logprobs {
+		if at := i + 2; given[at][ids[at]].Logprob != *want || *l.Logprobs[at] != *want || *longer.Logprobs.Logprobs[at] != *want {
+			t.Errorf("token %d: %v and %v, drawn with %v", at, given[at], *l.Logprobs[at], *want)
+		}
+	}
+	for body, says := range map[string]string{
+		`"prompt": [1, 2], "max_tokens": 0`:                                       "at least 1",
+		`"prompt": [1, 2], "prompt_logprobs": 5`:                                  "give 0 or 1",
+		`"prompt": [1, 2], "prompt_logprobs": 0, "stream": true`:                  "leave stream out",
+		`"prompt": [1, 400], "prompt_logprobs": 0, "max_tokens": 0`:               "vocabulary has ids",
+		`"prompt": "` + strings.Repeat("word ", 8000) + `", "prompt_logprobs": 0`: "may have 32768",
+	} {
+		s.refused(http.StatusBadRequest, says, "POST", "/v1/completions", `{"model": "tiny", `+body+"}")
+	}
 }

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,13 +26,15 @@ const largestAnswer = 64 << 20
 
 // client makes requests until they are answered. It may be used by several goroutines.
 type client struct {
-	http     *http.Client
-	base     string // with /v1
-	key      string
-	patience time.Duration // the least that an answer may take
-	limit    time.Duration // the most
-	tries    uint
-	warn     func(format string, args ...any)
+	http *http.Client
+	base string // with /v1
+	key  string
+	// what names the model and the key, for messages
+	modelFlag, keyFlag string
+	patience           time.Duration // the least that an answer may take
+	limit              time.Duration // the most
+	tries              uint
+	warn               func(format string, args ...any)
 
 	mu      sync.Mutex // guards what follows
 	slowest time.Duration
@@ -51,16 +54,58 @@ func baseOf(address string) (string, error) {
 	return u.String(), nil
 }
 
+// newClient makes a client of a server, which it does not ask yet.
+func newClient(c Config) (*client, error) {
+	base, err := baseOf(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	warn := c.Warn
+	if warn == nil {
+		warn = func(string, ...any) {}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = cmp.Or(c.Concurrency, 16)
+	return &client{http: &http.Client{Transport: transport}, base: base, key: c.Key,
+		modelFlag: cmp.Or(c.ModelFlag, "--served-model"), keyFlag: cmp.Or(c.KeyFlag, "--key-env"),
+		patience: cmp.Or(c.Patience, 10*time.Second), limit: cmp.Or(c.Timeout, 10*time.Minute), tries: 12, warn: warn,
+		retries: map[string]int{}}, nil
+}
+
+// findModel asks for the server's model where none was named.
+func (c *client) findModel(ctx context.Context, name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	var list struct{ Data []struct{ ID string } }
+	text, err := c.call(ctx, "/models", nil)
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		return "", fmt.Errorf("asking for the server's models (%s names one): %w", c.modelFlag, err)
+	}
+	if len(list.Data) != 1 {
+		names := []string{}
+		for _, m := range list.Data[:min(20, len(list.Data))] {
+			names = append(names, m.ID)
+		}
+		return "", fmt.Errorf("%s has %d models: choose one with %s, of %q", c.base, len(list.Data), c.modelFlag, names)
+	}
+	return list.Data[0].ID, nil
+}
+
 // statusError is an answer that is no success.
 type statusError struct {
-	code int
-	says string
+	code    int
+	says    string
+	keyFlag string
 }
 
 func (e *statusError) Error() string {
 	text := fmt.Sprintf("the server answers %d %s: %s", e.code, http.StatusText(e.code), e.says)
 	if e.code == http.StatusUnauthorized || e.code == http.StatusForbidden {
-		text += " (--key-env names the variable that holds the key)"
+		text += " (" + e.keyFlag + " names the variable that holds the key)"
 	}
 	return text
 }
@@ -182,7 +227,7 @@ func (c *client) once(ctx context.Context, path string, body []byte) (text []byt
 	}
 	if response.StatusCode != http.StatusOK {
 		wait := retryAfter(response.Header.Get("Retry-After"))
-		return nil, wait, &statusError{response.StatusCode, messageOf(text)}
+		return nil, wait, &statusError{response.StatusCode, messageOf(text), c.keyFlag}
 	}
 	if !json.Valid(text) {
 		return nil, 0, fmt.Errorf("the answer is no JSON: %s", quote.Text(string(text), 100))

@@ -10,6 +10,8 @@
 // need not begin with the block that the engine's replies are made to begin with, its tokens are counted by the server,
 // and its log-probs are not known.
 //
+// A [Teacher] is asked for the log-probs of given tokens instead.
+//
 // A request that fails in a way that may pass (408, 409, 425, 429, 5xx, a broken connection, no answer in time) is made
 // again, after Retry-After where the server says so. How long an answer may take follows from the slowest so far, and
 // doubles for a request whose time ran out, so that a server that hangs costs little and a slow reply is never cut.
@@ -44,6 +46,8 @@ type Config struct {
 	Patience    time.Duration // the least that an answer is given before it is asked for again; 0 = 10 seconds
 	Journal     string        // file that replies are kept in, to go on from; "" = none
 	Warn        func(format string, args ...any)
+	// Flags are what names the model and the key's variable, for messages; "" = those of the command line.
+	ModelFlag, KeyFlag string
 }
 
 // Server is a [generation.Source]. Its methods are for one goroutine.
@@ -78,26 +82,17 @@ type answered struct {
 
 // Open finds out what a server can do.
 func Open(ctx context.Context, c Config, tokenizer *chat.Tokenizer) (*Server, error) {
-	base, err := baseOf(c.URL)
+	client, err := newClient(c)
 	if err != nil {
 		return nil, err
 	}
-	warn := c.Warn
-	if warn == nil {
-		warn = func(string, ...any) {}
-	}
 	most := cmp.Or(c.Concurrency, 16)
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = most
-	s := &Server{Model: c.Model, tokenizer: tokenizer, slots: make(chan struct{}, most), done: make(chan answered, most),
-		client: &client{http: &http.Client{Transport: transport}, base: base, key: c.Key,
-			patience: cmp.Or(c.Patience, 10*time.Second), limit: cmp.Or(c.Timeout, 10*time.Minute), tries: 12, warn: warn,
-			retries: map[string]int{}}}
+	s := &Server{tokenizer: tokenizer, slots: make(chan struct{}, most), done: make(chan answered, most), client: client}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if s.journal, err = openJournal(c.Journal); err != nil {
 		return nil, err
 	}
-	if err = s.findModel(ctx); err == nil {
+	if s.Model, err = client.findModel(ctx, c.Model); err == nil {
 		err = s.probe(ctx)
 	}
 	if err != nil {
@@ -112,30 +107,6 @@ func (s *Server) Close() error {
 	s.cancel()
 	s.client.http.CloseIdleConnections()
 	return errors.Join(err, s.journal.close())
-}
-
-// findModel asks for the server's model where none was named.
-func (s *Server) findModel(ctx context.Context) error {
-	if s.Model != "" {
-		return nil
-	}
-	var list struct{ Data []struct{ ID string } }
-	text, err := s.client.call(ctx, "/models", nil)
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
-	if err != nil {
-		return fmt.Errorf("asking for the server's models (--served-model names one): %w", err)
-	}
-	if len(list.Data) != 1 {
-		names := []string{}
-		for _, m := range list.Data[:min(20, len(list.Data))] {
-			names = append(names, m.ID)
-		}
-		return fmt.Errorf("%s has %d models: choose one with --served-model, of %q", s.client.base, len(list.Data), names)
-	}
-	s.Model = list.Data[0].ID
-	return nil
 }
 
 // probe finds out whether the server's tokens are ours. What it does not know it may refuse.

@@ -86,10 +86,23 @@ func (w *World) TensorParallel(ctx context.Context, n int) (*torch.Group, error)
 	if w == nil || n == 1 {
 		return nil, nil
 	}
+	return w.neighbours(ctx, "tensor", w.Place.Rank/n*n, n)
+}
+
+// Part is the world of n neighbouring ranks from first on, this one among them, all of which call it: their collectives
+// are their own. It is closed with the world.
+func (w *World) Part(ctx context.Context, first, n int) (*World, error) {
+	group, err := w.neighbours(ctx, "part", first, n)
+	part := &World{Place: w.Place, ctx: w.ctx, members: w.members, config: w.config, groups: []*torch.Group{group, w.Group()}}
+	part.Place.Rank, part.Place.Size = w.Place.Rank-first, n
+	return part, err
+}
+
+// neighbours is the process group of n ranks from first on.
+func (w *World) neighbours(ctx context.Context, name string, first, n int) (*torch.Group, error) {
 	config := w.config
-	config.First = w.Place.Rank / n * n
-	config.Rank, config.WorldSize = w.Place.Rank-config.First, n
-	config.Prefix = fmt.Sprintf("%stensor%d/", config.Prefix, config.First)
+	config.First, config.Rank, config.WorldSize = first, w.Place.Rank-first, n
+	config.Prefix = fmt.Sprintf("%s%s%d/", config.Prefix, name, first)
 	return w.openGroup(ctx, config)
 }
 

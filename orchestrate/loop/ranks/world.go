@@ -234,6 +234,9 @@ func (w *World) Size() int {
 	return w.Place.Size
 }
 
+// Processes of the run, with those of other parts ([World.Part]).
+func (w *World) Processes() int { return w.config.WorldSize }
+
 // Writes reports whether this process writes the run's files and speaks for it.
 func (w *World) Writes() bool { return w.Rank() == 0 }
 

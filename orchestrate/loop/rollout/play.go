@@ -37,7 +37,11 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if err := p.source.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
 		return fail(err)
 	}
-	episodes, stats, err := round.close(ctx)
+	shares, err := ranks.Gather(ctx, plan.World, round.share())
+	if err != nil {
+		return fail(err)
+	}
+	episodes, stats, err := p.Batch(plan, shares)
 	if err != nil {
 		return fail(err)
 	}
@@ -153,19 +157,37 @@ func (r *round) finished() {
 	}
 }
 
-// played is what a rank has to tell of a round.
-type played struct {
+// Share is what one process has played of a batch.
+type Share struct {
 	Episodes []*episode.Episode
 	Stats    Stats
 }
 
-// close makes the batch of a round whose episodes are at their ends: scored, normalised, and checked as a whole.
-func (r *round) close(ctx context.Context) ([]*episode.Episode, Stats, error) {
-	p, plan := r.player, r.plan
-	episodes, stats, err := r.gather(ctx)
-	if err != nil {
-		return nil, Stats{}, err
+// share makes the episodes of a round that are kept, and says what they cost.
+func (r *round) share() Share {
+	own := Share{Stats: r.stats}
+	own.Stats.Planned, own.Stats.Stops = len(r.runners), map[string]int{}
+	for _, one := range r.runners {
+		own.Stats.Stops[one.stop]++
 	}
+	for _, one := range keep(r.runners) {
+		e := one.episode(r.plan.Step)
+		if r.plan.Stream != Train {
+			e.Versions = nil // these are those of training steps
+		}
+		own.Episodes = append(own.Episodes, e)
+	}
+	return own
+}
+
+// Batch makes a batch of its shares: scored, normalised, and checked as a whole.
+func (p *Player) Batch(plan Plan, shares []Share) (episodes []*episode.Episode, stats Stats, err error) {
+	for _, share := range shares {
+		episodes = append(episodes, share.Episodes...)
+		stats.merge(share.Stats)
+	}
+	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
+	stats.complete(episodes)
 	if len(episodes) > 0 && stats.Turns == 0 {
 		shortest := len(slices.MinFunc(episodes, func(a, b *episode.Episode) int { return len(a.IDs) - len(b.IDs) }).IDs)
 		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has at least %d tokens) leaves room for a reply of "+
@@ -184,34 +206,5 @@ func (r *round) close(ctx context.Context) ([]*episode.Episode, Stats, error) {
 	}
 	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
 	markPasses(episodes, plan.Sources)
-	return episodes, stats, nil
-}
-
-// gather makes the episodes that are kept, and gives every rank those of all with what they cost.
-func (r *round) gather(ctx context.Context) ([]*episode.Episode, Stats, error) {
-	own := played{Stats: r.stats}
-	own.Stats.Planned, own.Stats.Stops = len(r.runners), map[string]int{}
-	for _, one := range r.runners {
-		own.Stats.Stops[one.stop]++
-	}
-	for _, one := range keep(r.runners) {
-		e := one.episode(r.plan.Step)
-		if r.plan.Stream != Train {
-			e.Versions = nil // these are those of training steps
-		}
-		own.Episodes = append(own.Episodes, e)
-	}
-	all, err := ranks.Gather(ctx, r.plan.World, own)
-	if err != nil {
-		return nil, Stats{}, err
-	}
-	var episodes []*episode.Episode
-	var stats Stats
-	for _, share := range all {
-		episodes = append(episodes, share.Episodes...)
-		stats.merge(share.Stats)
-	}
-	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
-	stats.complete(episodes)
 	return episodes, stats, nil
 }

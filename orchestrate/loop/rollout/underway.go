@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gyre/orchestrate/loop/versions"
 )
@@ -27,10 +28,10 @@ type UnderWay struct {
 	Mixed    [][2]int `json:"mixed,omitempty"`
 }
 
-// UnderWay is what a paused window has begun. A window that is nil has begun nothing.
-func (w *Window) UnderWay() (all []UnderWay) {
-	if w == nil {
-		return nil
+// UnderWay pauses, and is what has begun.
+func (w *Window) UnderWay(context.Context) (all []UnderWay, err error) {
+	if err := w.Pause(); err != nil {
+		return nil, err
 	}
 	for _, r := range w.rounds {
 		for _, one := range r.runners[:r.started] {
@@ -45,7 +46,7 @@ func (w *Window) UnderWay() (all []UnderWay) {
 			all = append(all, u)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // Restore begins what another window had begun, in its order. Environments are started anew and given the actions that
@@ -59,12 +60,18 @@ func (w *Window) Restore(all []UnderWay) error {
 			}
 		}
 		r := w.rounds[len(w.rounds)-1]
-		if u.Batch != r.plan.Batch || u.Episode != r.started || u.Episode >= len(r.runners) {
-			return fmt.Errorf("what was under way has episode %d of batch %d after %d of batch %d: the checkpoint's batches are "+
-				"others than this configuration's", u.Episode, u.Batch, r.started, r.plan.Batch)
+		if u.Batch != r.plan.Batch || u.Episode >= r.plan.Episodes() {
+			return fmt.Errorf("what was under way has episode %d of batch %d among %d of batch %d: the checkpoint's batches are "+
+				"others than this configuration's", u.Episode, u.Batch, r.plan.Episodes(), r.plan.Batch)
 		}
+		// Those that have begun come first: where processes divided the batch they are not its first ones.
+		at := slices.IndexFunc(r.runners, func(one *runner) bool { return one.index == u.Episode })
+		if at < 0 { // another process's
+			continue
+		}
+		one := r.runners[at]
+		r.runners = slices.Insert(slices.Delete(r.runners, at, at+1), r.started, one)
 		r.started++
-		one := r.runners[u.Episode]
 		one.attempt = u.Attempt
 		r.attempt = max(r.attempt, u.Attempt)
 		if one.over { // by the schedule
@@ -88,7 +95,7 @@ func (w *Window) Restore(all []UnderWay) error {
 func (r *runner) revive(f *floor) {
 	fresh := &runner{player: r.player, kind: r.kind, slot: r.slot, round: r.round, attempt: r.attempt + 1, entry: r.entry,
 		replies: r.replies, draft: r.draft, versions: r.versions, mixed: r.mixed, asked: true}
-	r.round.runners[r.index] = fresh
+	r.round.runners[slices.Index(r.round.runners, r)] = fresh
 	f.send(fresh, func(ctx context.Context) error { return fresh.relive(ctx, r.replies) })
 }
 

@@ -30,7 +30,7 @@ type Window struct {
 	depth  int       // batches that are begun ahead of the present one: as many as Staleness, at most
 	rounds []*round  // of the next steps, in their order
 	batch  int       // of the present step
-	Fresh  bool      // at the beginning of the present step all keys and values under way were computed again
+	fresh  bool      // at the beginning of the present step all keys and values under way were computed again
 	left   time.Time // when the trainer last went on
 	last   time.Time // when it last had a batch
 	spent  Beside
@@ -45,6 +45,8 @@ type WindowOptions struct {
 	Finish    bool                 // replies are completed before the weights change
 	Keep      bool                 // they go on from keys and values of older weights, until somebody else samples
 	Repeat    *versions.Schedule   // what weights draw what; nil: it comes as it comes
+	// Of processes that divide the groups of each batch this is one: 0 of 0 plays all of them.
+	Process, Processes int
 }
 
 // Beside is what happened beside a step's update.
@@ -89,36 +91,53 @@ func (w *Window) Next(ctx context.Context, step, batch int) ([]*episode.Episode,
 	fail := func(err error) ([]*episode.Episode, Stats, error) {
 		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", step, Train, err)
 	}
+	share, err := w.Share(ctx, step, batch)
+	if err != nil {
+		return fail(err)
+	}
+	episodes, stats, err := w.Batch(w.player, step, batch, []Share{share})
+	if err != nil {
+		return fail(err)
+	}
+	return episodes, stats, nil
+}
+
+// Batch makes the batch that a step takes of its shares, and compares it where a run is repeated.
+func (o WindowOptions) Batch(p *Player, step, batch int, shares []Share) ([]*episode.Episode, Stats, error) {
+	plan := o.Plan(batch)
+	plan.Step = step
+	episodes, stats, err := p.Batch(plan, shares)
+	if err == nil && o.Repeat != nil {
+		err = o.Repeat.Check(batch, plan.Episodes(), episodes)
+	}
+	return episodes, stats, err
+}
+
+// Share plays until this process's part of the next batch, which a step takes, is complete.
+func (w *Window) Share(ctx context.Context, step, batch int) (Share, error) {
 	sampled, waited := w.floor.sampled, w.floor.waited
 	w.batch = batch
 	r, err := w.enter(step)
 	if err != nil {
-		return fail(err)
+		return Share{}, err
 	}
 	early := r.live == 0
 	for !w.complete(r) {
 		if r.live > 0 || w.floor.busy() {
 			if err := w.play(ctx, step); err != nil {
-				return fail(err)
+				return Share{}, err
 			}
 		}
 		if r.live == 0 {
 			if err := w.again(ctx, r); err != nil {
-				return fail(err)
+				return Share{}, err
 			}
 		}
 	}
 	r.stats.Generation, r.stats.EnvWait = w.floor.sampled-sampled, w.floor.waited-waited
 	w.reach(early, r.stats.EnvWait)
 	w.rounds, w.left, r.plan.Step = w.rounds[1:], time.Now(), step
-	episodes, stats, err := r.close(ctx)
-	if err == nil && w.Repeat != nil {
-		err = w.Repeat.Check(batch, len(r.runners), episodes)
-	}
-	if err != nil {
-		return fail(err)
-	}
-	return episodes, stats, nil
+	return r.share(), nil
 }
 
 // complete tells whether a round has all of its episodes, and, where a run is repeated, whether all others have what the
@@ -166,7 +185,7 @@ func (w *Window) enter(step int) (*round, error) {
 		if err := w.follow(step); err != nil {
 			return nil, err
 		}
-		w.Fresh = w.floor.fresh
+		w.fresh = w.floor.fresh
 		if err := w.floor.resume(step - 1); err != nil {
 			return nil, err
 		}
@@ -208,6 +227,7 @@ func (w *Window) begin(batch int) error {
 	if err != nil {
 		return err
 	}
+	runners = slices.DeleteFunc(runners, func(one *runner) bool { return one.group%max(w.Processes, 1) != w.Process })
 	for _, one := range runners {
 		if one.pool.outside != nil {
 			return fmt.Errorf("environment %s: programs outside play when the weights stand still: set rollout.staleness = 0",
@@ -220,7 +240,7 @@ func (w *Window) begin(batch int) error {
 		if w.Repeat != nil {
 			var known bool
 			one.entry.given = true
-			if one.entry.runs, known = w.Repeat.Runs(batch, len(runners), one.index); !known {
+			if one.entry.runs, known = w.Repeat.Runs(batch, plan.Episodes(), one.index); !known {
 				one.recall(failure{Stop: episode.Error, Problem: "it failed in the run that is repeated"})
 			}
 		}
@@ -252,7 +272,7 @@ func (w *Window) admit(step int) error {
 			if repeat {
 				end = min(w.batch+w.Staleness, w.Last)
 			}
-			if next > end || repeat && w.Repeat.Begins(next, len(r.runners)) > w.floor.version {
+			if next > end || repeat && w.Repeat.Begins(next, r.plan.Episodes()) > w.floor.version {
 				return nil
 			}
 			if err := w.begin(next); err != nil {
@@ -324,6 +344,38 @@ func (w *Window) Between(ctx context.Context) error {
 	return nil
 }
 
+// Beside lets wait wait for others, and plays meanwhile what may be played under the present weights: for a process whose
+// sampler has a machine of its own. It is followed by Share, or by Pause.
+func (w *Window) Beside(ctx context.Context, wait func(context.Context) error) error {
+	waiting, end := context.WithCancel(ctx) // which ends the wait where playing fails
+	defer end()
+	playing, over := context.WithCancel(waiting)
+	result, f := make(chan error, 1), w.floor
+	go func() {
+		defer over()
+		result <- wait(waiting)
+	}()
+	begun, sampled := time.Now(), f.sampled
+	for w.Repeat == nil && !f.still && len(w.rounds) > 0 && playing.Err() == nil {
+		err := w.admit(f.version + 1)
+		if err == nil && !f.busy() {
+			break
+		}
+		if err == nil {
+			err = f.turn(playing)
+		}
+		if err != nil && !errors.Is(err, context.Cause(playing)) {
+			end()
+			<-result
+			return err
+		}
+	}
+	err := <-result
+	w.spent.Sampled += f.sampled - sampled
+	w.spent.Blocked += time.Since(begun) - (f.sampled - sampled)
+	return err
+}
+
 // Changing is told that the weights are about to change.
 func (w *Window) Changing() error {
 	for f := w.floor; w.Finish && !f.still && len(f.requests) > 0; {
@@ -351,9 +403,12 @@ func (w *Window) Pause() error {
 	return w.floor.forget()
 }
 
+// Fresh tells whether at the beginning of the present step all keys and values under way were computed again.
+func (w *Window) Fresh() bool { return w.fresh }
+
 // Spent is what has happened beside the update since the last call.
 func (w *Window) Spent() (s Beside) {
-	if len(w.floor.ready) > 0 {
+	if len(w.floor.ready) > 0 && w.Processes == 0 {
 		w.spent.Blocked += time.Since(w.left)
 	}
 	w.left = time.Now()

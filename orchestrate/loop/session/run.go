@@ -310,7 +310,7 @@ func (r *Training) info(status, reason string) rundir.Info {
 		info.Device = device
 	}
 	if r.World != nil {
-		info.Ranks, info.Shard = r.World.Size(), r.shard
+		info.Ranks, info.Shard = r.World.Processes(), r.shard
 	}
 	info.Data = r.dataFiles()
 	if resolved, err := config.Resolved(c); err == nil {

@@ -9,6 +9,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/endpoint"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/train"
@@ -30,6 +31,7 @@ type Session struct {
 	Actor     *train.Learner
 	Critic    *train.Learner      // nil unless the estimator needs one
 	Reference *train.Learner      // nil unless something uses it
+	Teacher   *endpoint.Teacher   // the reference, where it is a server's
 	Sampler   *experiment.Sampler // nil when nothing is played
 
 	base    *torch.Model // that the run's adapters lie beside; nil without
@@ -48,6 +50,7 @@ func (s *Session) Close() {
 	s.Critic.Close()
 	s.Actor.Close()
 	s.Reference.Close()
+	s.Teacher.Close()
 	if s.base != nil {
 		s.base.Close()
 	}
@@ -125,6 +128,13 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
 	}
 	if err := s.loadModels(opened, actor, critic); err != nil {
 		return nil, err
+	}
+	if m := s.Config.Model; parts.Reference && s.Config.Algorithm.KLCoef != 0 && m.RemoteReference() {
+		if s.Teacher, err = endpoint.OpenTeacher(ctx, endpoint.Config{URL: m.Reference, Model: m.ReferenceName,
+			Key: os.Getenv(m.ReferenceKeyEnv), ModelFlag: "model.reference_name", KeyFlag: "model.reference_key_env",
+			Warn: s.Log.Warnf}); err != nil {
+			return nil, fmt.Errorf("model.reference: %w", err)
+		}
 	}
 	if parts.Play {
 		if err := s.tensorParallel(ctx); err != nil {

@@ -134,6 +134,25 @@ func (l *Learner) Score(ctx context.Context, b *Batch, what What) ([][]float32, 
 	return column, l.Complete(ctx, rows, column)
 }
 
+// ScoreBy computes a column by a function that another program may answer: of each segment by itself.
+func (l *Learner) ScoreBy(ctx context.Context, b *Batch,
+	score func(ctx context.Context, segments [][]int32) ([][]float32, error)) ([][]float32, error) {
+	rows, column := l.mine(b), make([][]float32, b.Len())
+	var mine []segment
+	var ids [][]int32
+	for _, row := range rows {
+		for _, s := range b.segments(row) {
+			mine, ids = append(mine, s), append(ids, b.ids(s))
+		}
+	}
+	found, err := score(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	b.scatter(mine, slices.Concat(found...), column)
+	return column, l.Complete(ctx, rows, column)
+}
+
 // Complete fills a column, of which every rank knows some rows, on all ranks.
 func (l *Learner) Complete(ctx context.Context, rows []int, column [][]float32) error {
 	if l.on.World == nil {
@@ -195,6 +214,10 @@ func (l *Learner) Backward(ctx context.Context, b *Batch, o Objective, columns [
 		}
 		return nil
 	})
+	if err == nil && b.Current != nil {
+		mine := slices.DeleteFunc(All(b.Len()), func(row int) bool { return b.Current[row] == nil })
+		err = l.Complete(ctx, mine, b.Current)
+	}
 	if err != nil {
 		return Losses{}, err
 	}

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/versions"
@@ -24,14 +26,28 @@ import (
 // underWayFile is the file of a checkpoint with the episodes that had begun.
 const underWayFile = "under_way.json"
 
+// window plays batches before their steps: beside the trainer, or on ranks of their own.
+type window interface {
+	Next(ctx context.Context, step, batch int) ([]*episode.Episode, rollout.Stats, error)
+	// Fresh tells whether all keys and values under way were computed again at the present step's beginning.
+	Fresh() bool
+	// Spent is what has happened beside the update since the last call.
+	Spent() rollout.Beside
+	// UnderWay is what has begun, which goes on with the next step. All ranks that train call it.
+	UnderWay(ctx context.Context) ([]rollout.UnderWay, error)
+	Close() error
+}
+
 // ahead plays batches before their steps and writes the run's schedule.
 type ahead struct {
-	window *rollout.Window
+	window window // nil: each step plays its own
 	clock  *session.Clock
 	file   *os.File // the schedule
 	begun  time.Time
 	offset float64 // what the run had taken before
 	line   versions.Closed
+	keeps  bool
+	under  []rollout.UnderWay // for the next checkpoint
 }
 
 // openAhead opens the window, where the configuration asks for one or a schedule is followed, with what a checkpoint
@@ -52,31 +68,56 @@ func (t *Trainer) openAhead(ctx context.Context, from string) error {
 	if c.Rollout.Staleness == 0 && o.Repeat == "" {
 		return nil
 	}
-	if t.World != nil {
-		return fmt.Errorf("rollout.staleness and --replay-schedule are for one process: this run has %d ranks", t.World.Size())
-	}
-	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: t.State.NextBatch(), Last: c.Run.Steps,
-		Plan:   func(batch int) rollout.Plan { return rollout.TrainingPlan(c, 0, batch) },
-		Finish: c.Rollout.OnUpdate == "finish", Keep: c.Rollout.OnUpdate == "keep"}
-	if o.Repeat != "" {
-		options.Repeat, err = openSchedule(o.Repeat, t.State.Step+1, t.Until)
-		if err != nil {
-			return err
-		}
-		if t.Until > t.State.Step {
-			options.Last = options.Repeat.Last(t.Until)
-		}
-	}
-	if a.window, err = rollout.NewWindow(ctx, t.Sampler.Player, options); err != nil {
+	options, err := windowOptions(c, o, t.State.Step, t.State.NextBatch(), t.World)
+	if err != nil {
 		return err
 	}
-	t.rollouts.Window, t.preparation.older = a.window, c.Rollout.Staleness > 0
-	t.Actor.Guest = a
-	if t.Reference != nil {
-		t.Reference.Guest = a
+	a.keeps, t.preparation.older, t.Checkpoints.More = options.Keep, c.Rollout.Staleness > 0, a.save
+	if s := t.samplers; s != nil {
+		a.window = s
+		return s.begin(ctx, t, from, options)
 	}
-	t.Checkpoints.More = a.save
-	return a.restore(from)
+	if t.World != nil {
+		return fmt.Errorf("rollout.staleness and --replay-schedule: this run has %d ranks, which all train: set "+
+			"fsdp.samplers to how many of them sample instead, or take one process", t.World.Size())
+	}
+	own, err := rollout.NewWindow(ctx, t.Sampler.Player, options)
+	if err != nil {
+		return err
+	}
+	a.window, t.rollouts.Window = own, own
+	beside := &guest{own, t.clock}
+	t.Actor.Guest = beside
+	if t.Reference != nil {
+		t.Reference.Guest = beside
+	}
+	under, err := readUnderWay(from)
+	if err == nil {
+		err = own.Restore(under)
+	}
+	return err
+}
+
+// windowOptions are those of a run whose steps before one are done, and of the batches before one.
+func windowOptions(c *config.Config, o session.Options, done, next int, w *ranks.World) (rollout.WindowOptions, error) {
+	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: next, Last: c.Run.Steps,
+		Plan:   func(batch int) rollout.Plan { return rollout.TrainingPlan(c, 0, batch) },
+		Finish: c.Rollout.OnUpdate == "finish", Keep: c.Rollout.OnUpdate == "keep"}
+	if w != nil {
+		options.Processes = c.FSDP.Samplers
+	}
+	if o.Repeat == "" {
+		return options, nil
+	}
+	until := c.Run.Steps
+	if o.Until > 0 {
+		until = min(o.Until, until)
+	}
+	var err error
+	if options.Repeat, err = openSchedule(o.Repeat, done+1, until); err == nil && until > done {
+		options.Last = options.Repeat.Last(until)
+	}
+	return options, err
 }
 
 // openSchedule reads the schedule of a run for some steps.
@@ -108,7 +149,7 @@ func (a *ahead) batches(play func() ([]*episode.Episode, rollout.Stats, int, err
 	a.line = versions.Closed{Begun: begun, Closed: a.now()}
 	a.line.Sampling.Before, a.line.Waiting.Before = stats.Generation.Seconds(), stats.EnvWait.Seconds()
 	if a.window != nil {
-		a.line.Fresh = a.window.Keep && a.window.Fresh
+		a.line.Fresh = a.keeps && a.window.Fresh()
 		a.clock.Add("wait_trainer", time.Duration((a.line.Closed-begun)*float64(time.Second)))
 	}
 	return episodes, stats, batches, nil
@@ -142,49 +183,61 @@ func (a *ahead) changed(s *Step, first int) error {
 	return nil
 }
 
+// guest lets a window use the trainer's models between their passes.
+type guest struct {
+	window *rollout.Window
+	clock  *session.Clock
+}
+
 // Between implements train.Guest.
-func (a *ahead) Between(ctx context.Context) error {
-	return a.clock.Aside(func() error { return a.window.Between(ctx) })
+func (g *guest) Between(ctx context.Context) error {
+	return g.clock.Aside(func() error { return g.window.Between(ctx) })
 }
 
 // Changing implements train.Guest.
-func (a *ahead) Changing() error { return a.clock.Aside(a.window.Changing) }
+func (g *guest) Changing() error { return g.clock.Aside(g.window.Changing) }
+
+// pause asks for what is under way, for a checkpoint.
+func (a *ahead) pause(ctx context.Context) (err error) {
+	if a != nil && a.window != nil {
+		a.under, err = a.window.UnderWay(ctx)
+	}
+	return err
+}
 
 // save writes what is under way into a checkpoint.
 func (a *ahead) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, underWayFile), func(w io.Writer) error {
-		return json.NewEncoder(w).Encode(a.window.UnderWay())
+		return json.NewEncoder(w).Encode(a.under)
 	})
 }
 
-// restore begins what a checkpoint has under way; "" and one of a run that played no batch ahead have nothing.
-func (a *ahead) restore(from string) error {
+// readUnderWay reads what a checkpoint has under way; "" and one of a run that played no batch ahead have nothing.
+func readUnderWay(from string) (all []rollout.UnderWay, err error) {
 	if from == "" {
-		return nil
+		return nil, nil
 	}
 	path := filepath.Join(from, underWayFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	var all []rollout.UnderWay
 	if err == nil {
 		err = json.Unmarshal(data, &all)
 	}
-	if err == nil {
-		err = a.window.Restore(all)
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	return all, nil
 }
 
 func (a *ahead) close() {
 	if a == nil {
 		return
 	}
-	a.window.Close() // what does not close harms nobody any more
+	if a.window != nil {
+		a.window.Close() // what does not close harms nobody any more
+	}
 	if a.file != nil {
 		a.file.Close()
 	}

@@ -85,10 +85,10 @@ func (r *rollouts) batches(ctx context.Context, step int) (all []*episode.Episod
 // batch plays one batch.
 func (r *rollouts) batch(ctx context.Context, step, batch int) ([]*episode.Episode, rollout.Stats, error) {
 	label := fmt.Sprintf("step %d rollout", step)
-	if r.Window == nil {
+	if r.ahead == nil || r.ahead.window == nil {
 		return r.Play(ctx, rollout.TrainingPlan(r.Config, step, batch), label)
 	}
-	episodes, stats, err := r.Window.Next(ctx, step, batch)
+	episodes, stats, err := r.ahead.window.Next(ctx, step, batch)
 	if err == nil {
 		r.Warn(stats, label)
 	}

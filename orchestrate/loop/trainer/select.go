@@ -134,10 +134,18 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 		return err
 	}
 	b := s.Batch
-	if p.Reference != nil {
-		if b.Reference, err = p.column(ctx, "ref", "reference log-probs", p.Reference, b); err != nil {
+	if p.Teacher != nil {
+		err = p.clock.Measure("ref", func() (err error) {
+			b.Reference, err = p.Actor.ScoreBy(ctx, b, p.Teacher.Score)
 			return err
-		}
+		})
+	} else if p.Reference != nil {
+		b.Reference, err = p.column(ctx, "ref", "reference log-probs", p.Reference, b)
+	}
+	if err != nil {
+		return err
+	}
+	if b.Reference != nil {
 		line.Add(scoreMetrics{Reference: metrics.Of(b.SampledMean(b.Reference))})
 	}
 	if ctx.Err() == nil && p.Config.Algorithm.UsesEnergies() {

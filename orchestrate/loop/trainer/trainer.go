@@ -37,6 +37,7 @@ import (
 // belongs to it.
 type Trainer struct {
 	*session.Training
+	samplers    *samplers // ranks that only sample; nil where those that train do
 	clock       *session.Clock
 	rollouts    rollouts
 	preparation preparation
@@ -50,7 +51,11 @@ type Trainer struct {
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
 func New(ctx context.Context, c *config.Config, o session.Options) (*Trainer, error) {
-	t := &Trainer{Training: session.NewTraining(c, o, c.Run.Steps)}
+	samplers, err := divide(ctx, c, &o)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trainer{Training: session.NewTraining(c, o, c.Run.Steps), samplers: samplers}
 	if err := t.begin(ctx); err != nil {
 		t.rollouts.ahead.close()
 		return nil, t.Abandon(err)
@@ -150,9 +155,12 @@ func TrainingParts(replay bool) experiment.Parts {
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
 func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) {
 	if t.Finished {
-		return t.Outcome(), nil
+		return t.Outcome(), t.samplers.send(ctx, order{End: true})
 	}
 	defer func() {
+		if stopped := new(interrupt.Error); err == nil || errors.As(err, &stopped) {
+			err = errors.Join(err, t.samplers.send(ctx, order{End: true}))
+		}
 		outcome, err = t.Conclude(outcome, errors.Join(err, t.tracking.tracker.Close()))
 	}()
 	if err := t.Started(); err != nil {
@@ -265,7 +273,7 @@ func (t *Trainer) save(ctx context.Context) error {
 	if err := t.tracking.tracker.Flush(); err != nil {
 		return err
 	}
-	if err := t.rollouts.Window.Pause(); err != nil { // the checkpoint holds what is under way
+	if err := t.rollouts.ahead.pause(ctx); err != nil { // the checkpoint holds what is under way
 		return err
 	}
 	return t.Checkpoints.Save(ctx, t.State)

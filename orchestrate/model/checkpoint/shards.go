@@ -116,6 +116,45 @@ func Assemble(ctx context.Context, group *torch.Group, s torch.Shard, dtype torc
 	return nil
 }
 
+// Copy gives the weights of a model that some processes of a group have together to the models that the others
+// (receives) have whole, one tensor at a time. It is collective.
+func Copy(ctx context.Context, group *torch.Group, m *torch.Model, receives bool) error {
+	parameters, err := m.Parameters()
+	if err != nil {
+		return err
+	}
+	defer torch.CloseParameters(parameters)
+	var whole []byte
+	for i, p := range parameters {
+		shape, err := p.Tensor.Shape()
+		if err != nil {
+			return err
+		}
+		bytes, err := weights.Source{Name: p.Name, DType: weights.F32, Shape: shape}.Bytes()
+		if err != nil {
+			return err
+		}
+		whole = weights.Resize(whole, bytes)
+		s, err := m.Shard(i)
+		if err != nil {
+			return err
+		}
+		if receives {
+			s.OwnCount = 0
+		}
+		if err = Assemble(ctx, group, s, torch.F32, whole); err == nil && receives {
+			err = s.Tensor.CopyIn(torch.F32, []int64{bytes / 4}, whole)
+		}
+		if err = errors.Join(err, s.Tensor.Close()); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	if receives {
+		return m.Touch()
+	}
+	return nil
+}
+
 // write runs a writer of the list on the process that writes; the others gather only. Where writing fails the rest is
 // gathered all the same: the other processes wait for it.
 func (g *gatherer) write(writes bool, with func() error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 
 	"gyre/torch"
@@ -125,6 +126,25 @@ func (h *Host) Do(ctx context.Context, f func() error) error {
 		return err
 	}
 	return <-done
+}
+
+// Score gives the log-probs of tokens from the first-th on, each given the ones before, at temperature 1; nil is the
+// model itself. Those before are NaN, as is that of token 0.
+func (h *Host) Score(ctx context.Context, policy *torch.Model, ids []int32, first int) (out []float32, err error) {
+	if policy == nil {
+		policy = h.model.Base
+	}
+	b := torch.Pack([][]int32{ids}, nil)
+	clear(b.Mask[:first])
+	err = h.Do(ctx, func() error {
+		scores, err := policy.Score(b, 1, false)
+		out = scores.Logprobs
+		return err
+	})
+	for t := range min(max(first, 1), len(out)) {
+		out[t] = float32(math.NaN())
+	}
+	return out, err
 }
 
 // Close takes no further requests, waits for those that are running, and frees the models. It may be called twice.

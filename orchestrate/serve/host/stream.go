@@ -68,19 +68,35 @@ func (h *Host) Generate(ctx context.Context, r Request) (*Stream, error) {
 	return s, nil
 }
 
-// check sees that a prompt can be continued, and fills in what the request leaves open.
-func (h *Host) check(r *Request) error {
-	vocabulary, room := h.model.Shape.VocabSize, h.model.MaxLength-len(r.Prompt)
-	outside := slices.IndexFunc(r.Prompt, func(id int32) bool { return id < 0 || int64(id) >= vocabulary })
+// CheckPrompt sees that a prompt can be continued or scored.
+func (h *Host) CheckPrompt(ids []int32) error {
+	vocabulary := h.model.Shape.VocabSize
+	outside := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int64(id) >= vocabulary })
 	switch {
-	case len(r.Prompt) == 0:
+	case len(ids) == 0:
 		return &PromptError{"the prompt has no tokens"}
 	case outside >= 0:
 		return &PromptError{fmt.Sprintf("token %d of the prompt is %d, but the model's vocabulary has ids 0 to %d",
-			outside, r.Prompt[outside], vocabulary-1)}
-	case room < 1:
-		return &PromptError{fmt.Sprintf("the prompt has %d tokens, but prompt and reply together may have %d",
-			len(r.Prompt), h.model.MaxLength)}
+			outside, ids[outside], vocabulary-1)}
+	case len(ids) > h.model.MaxLength:
+		return h.full(ids)
+	}
+	return nil
+}
+
+func (h *Host) full(ids []int32) error {
+	return &PromptError{fmt.Sprintf("the prompt has %d tokens, but prompt and reply together may have %d", len(ids),
+		h.model.MaxLength)}
+}
+
+// check sees that a prompt can be continued, and fills in what the request leaves open.
+func (h *Host) check(r *Request) error {
+	if err := h.CheckPrompt(r.Prompt); err != nil {
+		return err
+	}
+	room := h.model.MaxLength - len(r.Prompt)
+	if room < 1 {
+		return h.full(r.Prompt)
 	}
 	if r.Sampling.MaxTokens == 0 || r.Sampling.MaxTokens > room {
 		r.Sampling.MaxTokens = room

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -230,7 +229,11 @@ func (s *Server) answer(ctx context.Context, h *host.Host, in sampleRequest, out
 		message = appendMessage(message, 1, sequence)
 	}
 	if in.PromptLogprobs {
-		scores, err := s.promptLogprobs(ctx, h, policy, in)
+		first := 0
+		if in.LastN != nil {
+			first = n - *in.LastN
+		}
+		scores, err := h.Score(ctx, policy, in.prompt, first)
 		if err != nil {
 			return nil, err
 		}
@@ -247,24 +250,4 @@ func (s *Server) answer(ctx context.Context, h *host.Host, in sampleRequest, out
 		message = appendNumber(message, 4, outputs[0].CachedTokens)
 	}
 	return message, nil
-}
-
-// promptLogprobs are those of the prompt's tokens given the ones before, at temperature 1. The first has none: NaN.
-func (s *Server) promptLogprobs(ctx context.Context, h *host.Host, policy *torch.Model, in sampleRequest) (out []float32,
-	err error) {
-	b := torch.Pack([][]int32{in.prompt}, nil)
-	first := 1
-	if in.LastN != nil {
-		first = len(in.prompt) - *in.LastN
-		clear(b.Mask[:first])
-	}
-	err = h.Do(ctx, func() error {
-		scores, err := policy.Score(b, 1, false)
-		out = scores.Logprobs
-		return err
-	})
-	for t := range min(first, len(out)) {
-		out[t] = float32(math.NaN())
-	}
-	return out, err
 }
