@@ -297,25 +297,24 @@ func exactLogprobs(t *testing.T, dir, run string) {
 		} else if _, err := os.Stat(model); err != nil {
 			continue // not saved
 		}
-		var rows bytes.Buffer
+		var rows []byte
 		var drew []*episode.Episode
 		for _, e := range episodes {
 			if slices.ContainsFunc(e.Versions, func(r episode.Run) bool { return r.Version == version }) {
 				row, _ := json.Marshal(map[string]any{"ids": e.IDs})
-				rows.Write(append(row, '\n'))
+				rows = append(append(rows, row...), '\n')
 				drew = append(drew, e)
 			}
 		}
 		if len(drew) == 0 {
 			continue
 		}
-		cmd := gyre(t, dir, "score", "--model", model, "--dtype", "float32")
-		cmd.Stdin = &rows
-		out, err := cmd.Output()
-		if err != nil {
+		input := filepath.Join(dir, "rows.jsonl")
+		if err := os.WriteFile(input, rows, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		out := mustIn(t, dir, "score", "--model", model, "--dtype", "float32", "--input", input)
+		for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
 			var row struct{ Logprobs []*float32 }
 			if err := json.Unmarshal([]byte(line), &row); err != nil {
 				t.Fatal(err)

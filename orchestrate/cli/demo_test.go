@@ -13,11 +13,11 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	args := []string{"demo", "sft.episodes=200", "sft.validation_episodes=10", "run.steps=1", "envs.0.groups=4",
+	args := []string{"demo", "sft.episodes=40", "sft.validation_episodes=10", "run.steps=1", "envs.0.groups=4",
 		"actor.mini_batch=8",
 		"validation.envs.0.groups=8", "analysis.groups=8"}
 	for _, again := range []bool{false, true} {
-		code, stdout, stderr := runGyre(t, dir, args...)
+		code, stdout, stderr := runIn(t, dir, args...)
 		if code != exitcode.Done {
 			t.Fatalf("exit code %d\n%s", code, stderr)
 		}

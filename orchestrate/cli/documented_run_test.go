@@ -21,6 +21,9 @@ func smaller(words []string, steps int) []string {
 	switch {
 	case words[0] == "train" || words[0] == "sweep":
 		words = append(append(words, played...), fmt.Sprint("run.steps=", steps), "analysis.groups=0")
+		if strings.Contains(words[1], "sokoban_") || words[0] == "sweep" { // their boards are long
+			words = append(words, "envs.0.max_turns=2", "validation.envs.0.max_turns=2")
+		}
 	case words[0] == "sft", verb == "env overlap":
 		words = append(append(words, played...), "sft.episodes=8", "sft.validation_episodes=2", "sft.epochs=1")
 	case words[0] == "eval":
@@ -32,6 +35,9 @@ func smaller(words []string, steps int) []string {
 	}
 	if words[0] == "sweep" {
 		words = append(words, "--seeds", "1")
+		if !slices.Contains(words, "--values") {
+			words = append(words, "--values", "0,0.01") // of configs/studies/kl_sweep.toml
+		}
 	}
 	return words
 }

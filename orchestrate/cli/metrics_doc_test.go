@@ -35,17 +35,16 @@ func documented(t *testing.T) []*regexp.Regexp {
 // The page on metrics names what runs really log. (The gradient analysis composes its names from buckets and
 // components.)
 func TestMetricsAreDocumented(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_coef = 0.1\n")
-	mustGyre(t, dir, "train", config, "run.name=ppo", "run.steps=3", "collapse.every=2")
-	mustGyre(t, dir, "train", config, "run.name=reward", "run.steps=1", "algorithm.kl_in=reward",
+	mustIn(t, dir, "train", config, "run.name=ppo", "run.steps=3", "collapse.every=2")
+	mustIn(t, dir, "train", config, "run.name=reward", "run.steps=1", "algorithm.kl_in=reward",
 		"actor.recompute_logprobs=true", "filter.metric=length")
-	mustGyre(t, dir, "train", config, "run.name=grpo", "run.steps=1", "algorithm.advantage=grpo",
+	mustIn(t, dir, "train", config, "run.name=grpo", "run.steps=1", "algorithm.advantage=grpo",
 		"algorithm.soft_reweight=true")
-	mustGyre(t, dir, "train", config, "run.name=only", "run.steps=1", "analysis.only=true")
-	mustGyre(t, dir, "train", config, "run.name=exit", "run.steps=1", "analysis.exit_after=true")
-	mustGyre(t, dir, "sft", config, "run.name=sft", "sft.episodes=8", "sft.validation_episodes=2", "sft.epochs=1")
+	mustIn(t, dir, "train", config, "run.name=only", "run.steps=1", "analysis.only=true")
+	mustIn(t, dir, "train", config, "run.name=exit", "run.steps=1", "analysis.exit_after=true")
+	mustIn(t, dir, "sft", config, "run.name=sft", "sft.episodes=8", "sft.validation_episodes=2", "sft.epochs=1")
 	patterns := documented(t)
 	missing := map[string]bool{}
 	names := 0
