@@ -210,7 +210,7 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
   // its way during all of them.
   const Tiles& variants = kTiles<Engine>[a.column == 1][tiles < 3 ? 2 : 1];
-  const float* ahead = tiles == 1 ? panel + 16 * kPanel : next;
+  const float* ahead = tiles == 1 ? panel + 32 * kPanel : next;
   for (int64_t first = 0; first < vectors; first += band) {
     const int64_t last = std::min(vectors, first + band);
     for (int64_t r = 0, nr, index = 0; r < rows; r += nr, ++index) {
