@@ -10,11 +10,15 @@ import (
 	"testing"
 )
 
-// bySeedScripts stands in for gyre when scripts call it: the same command with what makes it small. A run of the 3B
-// and larger models is a dry run.
+// bySeedScripts stands in for gyre when scripts call it: the same command with what makes it small, which is two ranks
+// where the script wants more, too. A run of the 3B and larger models is a dry run.
 const bySeedScripts = `
 small="model.device=cpu run.steps=1 rollout.max_tokens=2 rollout.prompt=compact rollout.think=false rollout.max_length=400 envs.0.groups=2 envs.0.max_turns=1
  actor.mini_batch=2 critic.mini_batch=2 filter.strategy=none validation.envs.0.groups=2 validation.envs.0.max_turns=1 run.threads=1"
+args=("$@")
+for i in "${!args[@]}"; do
+  [ "${args[i]}" != --ranks ] || args[i+1]=2
+done
 case $1 in
   train)
     case $2 in
@@ -25,7 +29,7 @@ case $1 in
   sft) small+=" sft.episodes=8 sft.validation_episodes=2 sft.epochs=1 sft.batch=4" ;;
   *) small='' ;;
 esac
-GYRE_TEST_COMMAND=1 exec "$GYRE_TEST_BINARY" "$@" $small`
+GYRE_TEST_COMMAND=1 exec "$GYRE_TEST_BINARY" "${args[@]}" $small`
 
 // Every command line of the experiment documents runs as it stands there, and leaves its outputs where the documents
 // say.
