@@ -216,7 +216,9 @@ func (s *Sampler) follow(ctx context.Context, o order) (err error) {
 		}
 		a.Fresh, a.Spent = s.window.Fresh(), s.window.Spent()
 	default:
-		a.UnderWay, err = s.window.UnderWay(ctx)
+		if err = s.window.Changing(); err == nil { // replies are completed where they are to be
+			a.UnderWay, err = s.window.UnderWay(ctx)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("playing step %d (train): %w", o.Step, err)
