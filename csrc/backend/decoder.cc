@@ -8,6 +8,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace gyre {
@@ -163,13 +164,14 @@ void Decoder::freeze(int32_t filled) {
     if (filled == static_cast<int32_t>(parameters_.named.size())) touch();
     return;
   }
-  const auto names = static_cast<int64_t>(parameters_.named.size()), count = static_cast<int64_t>(filled);
-  const bool value_head = config_.head == GYRE_HEAD_VALUE;
-  const int64_t after = 1 + (value_head ? 2 : config_.tie_embeddings ? 0 : 1);  // the blocks: final norm, head
-  const int64_t each = (names - 1 - after) / config_.num_layers;
-  const int64_t blocks = std::clamp<int64_t>((count - 1) / each, 0, config_.num_layers);
-  if (count > 0) network_->freeze(parameters_, static_cast<size_t>(blocks), count == names);
-  if (count == names) frozen_ = true;
+  const auto count = static_cast<size_t>(filled);
+  const bool all = count == parameters_.named.size();
+  // Those before the block of the first parameter that is not filled. Blocks differ in their number of parameters.
+  constexpr std::string_view kBlock = "model.layers.";
+  const std::string next = all ? "" : parameters_.named[count].name;
+  const int64_t blocks = next.starts_with(kBlock) ? std::stoll(next.substr(kBlock.size())) : config_.num_layers;
+  if (count > 0) network_->freeze(parameters_, static_cast<size_t>(blocks), all);
+  if (all) frozen_ = true;
 }
 
 void Decoder::require_parameters(const char* what) const {

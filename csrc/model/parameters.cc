@@ -224,7 +224,7 @@ ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
 
 LoraParts::LoraParts(const ModelConfig& c) {
   constexpr uint32_t kMlp = GYRE_LORA_GATE | GYRE_LORA_UP | GYRE_LORA_DOWN;
-  if (c.lora.rank > 0 && (c.lora.targets & (c.shape.experts > 0 ? kMlp : GYRE_LORA_EXPERTS)) != 0) {
+  if (c.lora.rank > 0 && (c.lora.targets & (c.shape.experts > 0 ? kMlp : uint32_t{GYRE_LORA_EXPERTS})) != 0) {
     throw std::invalid_argument(c.shape.experts > 0
                                     ? "adapter: gate_proj, up_proj and down_proj of a mixture of experts have none, "
                                       "expected experts.gate_up_proj, experts.down_proj or targets of its attention"

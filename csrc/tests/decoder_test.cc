@@ -240,7 +240,8 @@ TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
 TEST_P(DecoderTest, TouchedWeightsAreUsed) {
   const at::Tensor before = hidden_states();
   const uint64_t version = decoder.version();
-  decoder.parameters().blocks[0].gate_up_2FH.mul_(1.5);
+  const BlockTensors& block = decoder.parameters().blocks[0];
+  (block.gate_up_2FH.defined() ? block.gate_up_2FH : block.expert_gate_up_XH).mul_(1.5);
   decoder.touch();
   EXPECT_GT(decoder.version(), version);
   const at::Tensor after = hidden_states();
@@ -291,7 +292,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"llama", testing::llama_config()}, Case{"llama_bias", testing::llama_bias_config()},
                       Case{"qwen2", testing::qwen2_config()}, Case{"qwen3", testing::qwen3_config()},
                       Case{"sandwich", testing::sandwich_config()}, Case{"wide", testing::wide_config()},
-                      Case{"partial", testing::partial_config()}, Case{"value", testing::value_config()}),
+                      Case{"partial", testing::partial_config()}, Case{"experts", testing::experts_config()},
+                      Case{"shared_expert", testing::shared_expert_config()}, Case{"value", testing::value_config()}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Parameters, NamesAndSharing) {

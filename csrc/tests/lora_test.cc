@@ -244,12 +244,12 @@ std::map<uint64_t, Output> sampled(Decoder& of, const std::vector<const Decoder*
 
 // 32 adapters and the base in one batch, prompts shared: each request has the bits that it has alone, and that its
 // policy's training forward gives.
-TEST_P(Lora, ManyInABatchAreEachAlone) {
-  const auto base = testing::normal_decoder(config(), 3, 0.2f), frozen = frozen_copy(*base);
+void expect_each_alone(const ModelConfig& config, uint32_t targets) {
+  const auto base = testing::normal_decoder(config, 3, 0.2f), frozen = frozen_copy(*base);
   std::vector<std::unique_ptr<Decoder>> adapters;
   std::vector<const Decoder*> policies{frozen.get(), nullptr, frozen.get()};
   gyre_lora lora = kAll;
-  lora.targets = GYRE_LORA_ALL;
+  lora.targets = targets;
   for (uint64_t i = 0; i < 32; ++i) {
     lora.rank = static_cast<int32_t>(1 + i % 5);
     adapters.push_back(adapter_on(*frozen, lora, 100 * i + 5));
@@ -275,6 +275,69 @@ TEST_P(Lora, ManyInABatchAreEachAlone) {
     EXPECT_TRUE(same_bits(here.logprobs, {scores.begin() + static_cast<ptrdiff_t>(prompt), scores.end()})) << i;
   }
   EXPECT_NE(together.at(0).tokens, together.at(1).tokens);
+}
+
+TEST_P(Lora, ManyInABatchAreEachAlone) { expect_each_alone(config(), GYRE_LORA_ALL); }
+
+ModelConfig experts_config(gyre_compute compute) {
+  ModelConfig c = testing::experts_config();
+  c.vocab_size = 37, c.compute = compute;
+  return c;
+}
+
+constexpr uint32_t kBesideExperts = GYRE_LORA_EXPERTS | GYRE_LORA_V | GYRE_LORA_O;
+
+TEST_P(Lora, ManyBesideExpertsAreEachAlone) { expect_each_alone(experts_config(GetParam()), kBesideExperts); }
+
+// A of an adapter of experts is their A one after another; B has for every column those of all experts.
+TEST_P(Lora, BesideExpertsEqualsTheModelThatItsProductsAreAddedTo) {
+  const ModelConfig c = experts_config(GetParam());
+  const int64_t experts = c.shape.experts;
+  const auto base = testing::normal_decoder(c, 3, 0.2f), frozen = frozen_copy(*base);
+  gyre_lora lora = kAll;
+  lora.targets = kBesideExperts & ~(GYRE_LORA_V | GYRE_LORA_O);
+  const auto adapter = adapter_on(*frozen, lora, 5), whole = copy_of(*base, c);
+  auto weights = by_name(whole->parameters());
+  const auto of = by_name(adapter->parameters());
+  // Calls body(A, B, names of the weights that their product is added to, one below another) for each expert.
+  const auto for_experts = [&](const std::map<std::string, at::Tensor>& set, auto&& body) {
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+      if (!c.mixes(layer)) continue;
+      const std::string name = "model.layers." + std::to_string(layer) + ".mlp.experts.";
+      for (const auto& [module, parts] :
+           {std::pair<std::string, std::vector<std::string>>{"gate_up_proj", {"gate", "up"}},
+            {"down_proj", {"down"}}}) {
+        const at::Tensor a = set.at(name + module + ".lora_A.weight"), b = set.at(name + module + ".lora_B.weight");
+        for (int64_t e = 0; e < experts; ++e) {
+          std::vector<std::string> names;
+          for (const std::string& part : parts) names.push_back(name + std::to_string(e) + "." + part + "_proj.weight");
+          body(a.view({experts, lora.rank, -1}).select(0, e), b.view({-1, lora.rank, experts}).select(2, e), names);
+        }
+      }
+    }
+  };
+  for_experts(of, [&](const at::Tensor& a, const at::Tensor& b, const std::vector<std::string>& names) {
+    const std::vector<at::Tensor> parts = at::mm(b, a).chunk(static_cast<int64_t>(names.size()));
+    for (size_t i = 0; i < names.size(); ++i) weights.at(names[i]).add_(parts[i], lora.scale);
+  });
+  whole->touch();
+  const Trained t = train(*adapter, batch_), m = train(*whole, batch_);
+  for (size_t i = 0; i < t.logprobs.size(); ++i) EXPECT_NEAR(t.logprobs[i], m.logprobs[i], 10 * tolerance());
+  const auto d_whole = by_name(m.gradients->set());
+  std::vector<at::Tensor> expected;
+  for_experts(of, [&](const at::Tensor& a, const at::Tensor& b, const std::vector<std::string>& names) {
+    std::vector<at::Tensor> parts;
+    for (const std::string& name : names) parts.push_back(d_whole.at(name));
+    const at::Tensor d_weight = at::cat(parts) * lora.scale;
+    expected.push_back(at::mm(b.t(), d_weight)), expected.push_back(at::mm(d_weight, a.t()));
+  });
+  size_t at = 0;
+  for_experts(by_name(t.gradients->set()),
+              [&](const at::Tensor& da, const at::Tensor& db, const std::vector<std::string>& names) {
+                EXPECT_LT(relative_error(da, expected[at]), 5 * tolerance()) << names[0];
+                EXPECT_LT(relative_error(db, expected[at + 1]), 5 * tolerance()) << names[0];
+                at += 2;
+              });
 }
 
 // Keys and values of a prefix are shared under one adapter alone; an update of one restarts its own requests alone.

@@ -80,6 +80,24 @@ inline ModelConfig partial_config() {
   return c;
 }
 
+// Seven experts of which three compute a row, their weights not normalised; one layer has an MLP instead.
+inline ModelConfig experts_config() {
+  ModelConfig c = qwen3_config();
+  gyre_shape& s = c.shape;
+  s.experts = 7, s.chosen_experts = 3, s.expert_size = 21;
+  c.num_layers = 3, s.layers[1] = GYRE_LAYER_DENSE;
+  return c;
+}
+
+// Normalised weights, an MLP beside the experts, and a router that reads what has no norm.
+inline ModelConfig shared_expert_config() {
+  ModelConfig c = wide_config();
+  gyre_shape& s = c.shape;
+  s.experts = 4, s.chosen_experts = 2, s.expert_size = 30, s.shared_size = 17, s.normalized_routing = true;
+  c.mlp_bias = false;
+  return c;
+}
+
 inline ModelConfig value_config() {
   ModelConfig c = qwen2_config();
   c.head = GYRE_HEAD_VALUE;

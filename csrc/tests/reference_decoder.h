@@ -77,6 +77,26 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::matmul(scores.softmax(-1), v.repeat_interleave(group, 0));
 }
 
+// Gated, of the modules below `name`.
+inline at::Tensor mlp(const ModelConfig& c, const Weights& w, const at::Tensor& x, const std::string& name) {
+  const at::Tensor gate = linear(w, x, name + "gate_proj");
+  const at::Tensor act = c.shape.activation == GYRE_SILU ? at::silu(gate) : at::gelu(gate, "tanh");
+  return linear(w, act * linear(w, x, name + "up_proj"), name + "down_proj");
+}
+
+// Every expert computes every row, which has a weight of zero where it is not chosen.
+inline at::Tensor experts(const ModelConfig& c, const Weights& w, const at::Tensor& x, const std::string& name) {
+  const at::Tensor p = at::matmul(x, w.at(name + "gate.weight").t()).softmax(-1);
+  const at::Tensor chosen = std::get<1>(p.topk(c.shape.chosen_experts, -1));
+  at::Tensor weights = p * at::zeros_like(p).scatter_(-1, chosen, 1.0);
+  if (c.shape.normalized_routing) weights = weights / weights.sum(-1, true);
+  at::Tensor sum = at::zeros_like(x);
+  for (int64_t e = 0; e < c.shape.experts; ++e) {
+    sum = sum + weights.narrow(1, e, 1) * mlp(c, w, x, name + "experts." + std::to_string(e) + ".");
+  }
+  return sum;
+}
+
 // Final-norm hidden states of one sequence, [length, H].
 inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const int32_t> ids) {
   const auto length = static_cast<int64_t>(ids.size());
@@ -114,10 +134,9 @@ inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const
                              .reshape({length, c.query_width()});
     x = x + residual * norm(c, w, linear(w, o, layer + "self_attn.o_proj"), layer + "post_self_attn_layernorm");
     const at::Tensor m = norm(c, w, x, layer + "post_attention_layernorm");
-    const at::Tensor gate = linear(w, m, layer + "mlp.gate_proj");
-    const at::Tensor act = shape.activation == GYRE_SILU ? at::silu(gate) : at::gelu(gate, "tanh");
-    x = x + residual * norm(c, w, linear(w, act * linear(w, m, layer + "mlp.up_proj"), layer + "mlp.down_proj"),
-                            layer + "post_mlp_layernorm");
+    at::Tensor made = c.mixes(i) ? experts(c, w, m, layer + "mlp.") : at::zeros_like(m);
+    if (c.mlp_width(i) > 0) made = made + mlp(c, w, m, layer + "mlp.");
+    x = x + residual * norm(c, w, made, layer + "post_mlp_layernorm");
   }
   return norm(c, w, x, "model.norm");
 }
