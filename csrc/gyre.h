@@ -403,6 +403,8 @@ typedef struct gyre_engine_config {
   int64_t kv_bytes GYRE_DEFAULT(0), max_sequences GYRE_DEFAULT(0), max_length GYRE_DEFAULT(0);
   int64_t max_batch_tokens GYRE_DEFAULT(0);
   bool prefix_cache GYRE_DEFAULT(true), cuda_graphs GYRE_DEFAULT(true);
+  int64_t speculative_tokens GYRE_DEFAULT(0);
+  bool always_speculate GYRE_DEFAULT(false);
 } gyre_engine_config;
 
 typedef struct gyre_sampling {
@@ -479,6 +481,7 @@ typedef struct {
   int64_t waiting, running, finished;
   int64_t blocks_total, blocks_free, blocks_cached, blocks_peak, block_tokens;
   int64_t prompt_tokens, cached_tokens, prefill_tokens, decode_tokens, head_rows, preemptions, steps;
+  int64_t proposed_tokens, accepted_tokens;
   gyre_engine_phase prefill, decode, sample;
   int64_t kv_bytes;
 } gyre_engine_stats_t;

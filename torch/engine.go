@@ -19,11 +19,20 @@ import (
 // requests whose token ids begin alike share the keys and values of that beginning, those of finished requests
 // included, and the results are the same bits as without. With CUDAGraphs, a GPU repeats steps that only decode as CUDA
 // graphs.
+//
+// SpeculativeTokens bounds the next tokens that a pass tries beside a sequence's last one, where these are likely to
+// be drawn and pay (always, with AlwaysSpeculate); 0: none. The results are the same bits. A device other than the
+// CPU, whose rows depend on the pass around them, tries none.
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
 	PrefixCache                                      bool
 	CUDAGraphs                                       bool
+	SpeculativeTokens                                int64
+	AlwaysSpeculate                                  bool
 }
+
+// SpeculativeTokens are what an engine tries where nobody says otherwise.
+const SpeculativeTokens = 8
 
 // Sampling (gyre_sampling) says how tokens are chosen. Order, as in vLLM: stop ids are masked while MinTokens forbids
 // them, logits are divided by the temperature, then min-p, top-k and top-p cut the distribution, each on what the one
@@ -124,9 +133,11 @@ type EngineStats struct {
 	// prompt tokens of requests that have started, and those of them found in the prefix cache
 	PromptTokens, CachedTokens int64
 	PrefillTokens              int64 // rows computed of prompts, and of anything computed again
-	DecodeTokens               int64 // rows computed of freshly drawn tokens
+	DecodeTokens               int64 // rows computed of freshly drawn tokens, and of proposed ones
 	HeadRows                   int64 // rows of logits
 	Preemptions, Steps         int64
+	ProposedTokens             int64       // by speculation, in rows beside those of the drawn tokens before them
+	AcceptedTokens             int64       // of them: those that were drawn
 	Prefill, Decode            EnginePhase // in the decoder; a pass of both kinds is split in proportion to its rows
 	Sample                     EnginePhase // computing logits and drawing from them
 	KVBytes                    int64       // address space of the pool, 0 before the first step and after Sleep

@@ -22,9 +22,10 @@ class Meter {
  public:
   explicit Meter(const Decoder& decoder) : decoder_(decoder) {}
 
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_).count(); }
   // Adds a share of it to a phase.
   void charge(gyre_engine_phase& phase, double share) const {
-    phase.seconds += share * std::chrono::duration<double>(Clock::now() - begun_).count();
+    phase.seconds += share * seconds();
     phase.work += (decoder_.work() - work_) * share;
   }
 
@@ -49,26 +50,36 @@ void for_logits(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const i
   }
 }
 
-// Draws the next token of sequences[i] from row rows[i] of the hidden states; -1 from logits that are not finite, which
-// throw where `alone` says that there are no other policies to go on. Throws what draw_token throws.
+// A sequence's row that a token is drawn from: the one after so many proposed ones.
+struct Drawing {
+  const Sequence* sequence;
+  int64_t ahead;
+};
+
+// Draws a token from row rows[i] of the hidden states; -1 from logits that are not finite, which throw where `alone`
+// says that there are no other policies to go on. Throws what draw_token throws, but not for what follows proposed
+// tokens: it fails again if they come true.
 std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const int64_t> rows,
-                              std::span<Sequence* const> sequences, bool alone) {
+                              std::span<const Drawing> drawings, bool alone) {
   const int64_t vocab = decoder.config().vocab_size;
   std::vector<Draw> draws(rows.size());
   for_logits(decoder, hidden_NH, rows, [&](int64_t begin, int64_t n, auto&& compute) {
     std::vector<AdapterRows> adapters;
-    for (int64_t r = 0; r < n; ++r) join_rows(adapters, sequences[begin + r]->request.policy->adapter(), r, 1);
+    for (int64_t r = 0; r < n; ++r) join_rows(adapters, drawings[begin + r].sequence->request.policy->adapter(), r, 1);
     const at::Tensor logits_RV = compute(adapters);
     const float* logits = logits_RV.const_data_ptr<float>();
     parallel_for(n, std::max<int64_t>(1, 16384 / vocab), [&](int64_t r) {
-      const Sequence& s = *sequences[begin + r];
-      const gyre_sampling& sampling = s.request.sampling;
-      const bool may_stop = sampling.ignore_eos || s.outputs() >= sampling.min_tokens;
+      const auto& [s, ahead] = drawings[begin + r];
+      const gyre_sampling& sampling = s->request.sampling;
+      const int64_t position = s->outputs() + ahead;
+      const bool may_stop = sampling.ignore_eos || position >= sampling.min_tokens;
       try {
-        draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
-                                      may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
+        draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, position,
+                                      may_stop ? std::span<const int32_t>() : std::span(s->request.stop_ids));
       } catch (const NotFiniteError&) {
-        if (alone) throw;
+        if (alone && ahead == 0) throw;
+      } catch (const std::invalid_argument&) {
+        if (ahead == 0) throw;
       }
     });
   });
@@ -82,7 +93,11 @@ Engine::Engine(Decoder& decoder, const gyre_engine_config& config)
       config_(checked(config, decoder)),
       weights_(decoder.version()),
       scheduler_(pool_pages(config, decoder.bytes_per_page()), config.max_sequences, config.max_batch_tokens,
-                 config.prefix_cache) {}
+                 config.prefix_cache) {
+  // Elsewhere a row's bits depend on the pass around it.
+  if (config.speculative_tokens > 0 && decoder.config().device() == "cpu")
+    speculation_.emplace(config.speculative_tokens, config.always_speculate, config.max_length);
+}
 
 void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
   stop_matcher_.set_vocabulary(std::move(data), std::move(offsets));
@@ -128,6 +143,7 @@ int64_t Engine::step() {
     copies.insert(copies.end(), {from, to});
   });
 
+  speculate();
   std::vector<Sequence*> sampled;
   EnginePass pass = plan(sampled);
   if (Peers* const peers = decoder_.peers()) {
@@ -135,20 +151,47 @@ int64_t Engine::step() {
     pass.copies = std::move(copies);
     peers->broadcast(pass.encode());
   }
+  const Meter whole(decoder_);
   const at::Tensor hidden_NH = forward(pass);
   const Meter meter(decoder_);
-  const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, pass.sampled, sampled, one_policy());
+  std::vector<Drawing> drawings;
+  for (const Sequence* s : sampled) {
+    for (int64_t ahead = 0; ahead <= std::ssize(s->draft); ++ahead) drawings.push_back({s, ahead});
+  }
+  const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, pass.sampled, drawings, one_policy());
   meter.charge(counts_.sample, 1);
   counts_.head_rows += static_cast<int64_t>(draws.size());
 
   // From here on nothing throws for reasons of the model, so that a failed step leaves every request as it was.
   ++counts_.steps;
+  if (speculation_) speculation_->measured(sampled, pass.decodes(), whole.seconds());
+  std::vector<std::pair<uint64_t, gyre_finish>> ends;
+  auto rest = std::span(draws);
+  for (Sequence* const s : sampled) {
+    const size_t count = s->draft.size() + 1;
+    ends.emplace_back(s->request.id, advance(*s, rest.first(count)));
+    rest = rest.subspan(count);
+  }
   scheduler_.commit();
-  for (size_t i = 0; i < sampled.size(); ++i) {
-    const gyre_finish reason = advance(*sampled[i], draws[i]);
-    if (reason != GYRE_FINISH_NONE) finish(sampled[i]->request.id, reason);
+  for (const auto& [id, reason] : ends) {
+    if (reason != GYRE_FINISH_NONE) finish(id, reason);
   }
   return scheduler_.unfinished();
+}
+
+// Proposes tokens for those sequences that the coming pass samples.
+void Engine::speculate() {
+  if (!speculation_) return;
+  std::vector<Sequence*> sampled;
+  bool alone = true;
+  for (const auto& s : scheduler_.running()) {
+    if (s->samples()) sampled.push_back(s.get());
+    alone &= s->scheduled == 0 || s->decoding();
+  }
+  speculation_->propose(sampled, alone, [&](Sequence& s, std::span<const int32_t> draft) {
+    scheduler_.extend(s, draft);
+    counts_.proposed_tokens += std::ssize(s.draft);
+  });
 }
 
 bool Engine::one_policy() const {
@@ -173,11 +216,12 @@ EnginePass Engine::plan(std::vector<Sequence*>& sampled) const {
     const auto row = static_cast<int64_t>(pass.ids.size());
     pass.spans.push_back({row, s->scheduled, s->computed, s->pages, s->request.policy->adapter()});
     const auto first = s->tokens.begin() + s->computed;
-    pass.ids.insert(pass.ids.end(), first, first + s->scheduled);
-    if (s->decoding()) ++pass.decode_rows;
+    pass.ids.insert(pass.ids.end(), first, first + s->scheduled - std::ssize(s->draft));
+    pass.ids.insert(pass.ids.end(), s->draft.begin(), s->draft.end());
+    pass.decode_rows += s->decoding() ? s->scheduled : std::ssize(s->draft);
     if (!s->samples()) continue;
     sampled.push_back(s);
-    pass.sampled.push_back(row + s->scheduled - 1);
+    for (int64_t i = s->pending() - 1; i < s->scheduled; ++i) pass.sampled.push_back(row + i);
   }
   if (pass.ids.empty()) throw std::logic_error("engine: nothing could be scheduled although requests are waiting");
   return pass;
@@ -221,13 +265,26 @@ void Engine::dismiss() {
   if (Peers* const peers = decoder_.peers()) peers->broadcast({});
 }
 
-// Appends the drawn token and says whether it ends the sequence.
-gyre_finish Engine::advance(Sequence& s, const Draw& draw) const {
+// Appends drawn tokens, the first one and those that follow what was proposed and drawn; says whether the last ends the
+// sequence.
+gyre_finish Engine::advance(Sequence& s, std::span<const Draw> draws) {
+  gyre_finish reason = append(s, draws.front());
+  for (size_t i = 1; i < draws.size() && reason == GYRE_FINISH_NONE; ++i) {
+    if (s.draft[i - 1] != s.tokens.back() || draws[i].token < 0) break;
+    reason = append(s, draws[i]);
+    ++counts_.accepted_tokens;
+  }
+  return reason;
+}
+
+// Appends a drawn token and says whether it ends the sequence.
+gyre_finish Engine::append(Sequence& s, const Draw& draw) {
   if (draw.token < 0) return GYRE_FINISH_NOT_FINITE;
   s.tokens.push_back(draw.token);
   s.logprobs.push_back(draw.logprob);
   s.sampling_logprobs.push_back(draw.sampling_logprob);
   s.alternatives.insert(s.alternatives.end(), draw.alternatives.begin(), draw.alternatives.end());
+  if (speculation_) speculation_->learn(s, draw);
   const gyre_sampling& sampling = s.request.sampling;
   const auto& ids = s.request.stop_ids;
   if (stop_matcher_.advance(s)) return GYRE_FINISH_STOP;

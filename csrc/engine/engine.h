@@ -6,9 +6,10 @@
 //                 whoever begins with the same tokens
 //
 // A step is one forward pass over the rows that the scheduler chose (scheduler.h), and one drawn token (draw_tokens)
-// for each sequence whose last known token was among them. The decoder's rows do not depend on their neighbours and
-// draws are keyed by (seed, position), so a request's tokens and log-probs are the same bits in any company, chunking,
-// order of arrival or preemption, with or without the prefix cache.
+// for each sequence whose last known token was among them, or several where proposals come true (speculation.h). The
+// decoder's rows do not depend on their neighbours and draws are keyed by (seed, position), so a request's tokens and
+// log-probs are the same bits in any company, chunking, order of arrival or preemption, with or without the prefix
+// cache.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "gyre.h"
 
 namespace gyre {
@@ -63,9 +65,11 @@ class Engine {
   void forget_older_weights();
   void make_pages(int64_t count);
   bool one_policy() const;
+  void speculate();
   EnginePass plan(std::vector<Sequence*>& sampled) const;
   at::Tensor forward(const EnginePass& pass);
-  gyre_finish advance(Sequence& sequence, const Draw& draw) const;
+  gyre_finish advance(Sequence& sequence, std::span<const Draw> draws);
+  gyre_finish append(Sequence& sequence, const Draw& draw);
   void finish(uint64_t id, gyre_finish finish);
 
   Decoder& decoder_;
@@ -73,6 +77,7 @@ class Engine {
   uint64_t weights_;  // decoder version that the pool's contents were computed with
   Scheduler scheduler_;
   StopMatcher stop_matcher_;
+  std::optional<Speculation> speculation_;
   std::unique_ptr<KvPages> kv_;
   std::deque<Output> finished_;
   gyre_engine_stats_t counts_{};  // what the engine itself counts up

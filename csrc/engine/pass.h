@@ -16,6 +16,8 @@ struct EnginePass {
   explicit EnginePass(std::string_view bytes);
   EnginePass(EnginePass&&) = default;  // moving keeps the page tables in place, copying would not
   std::string encode() const;
+  // All rows are of sequences that decode.
+  bool decodes() const { return decode_rows == std::ssize(ids); }
 
   int64_t num_pages = 0;         // of the pool
   std::vector<int32_t> copies;   // pages from, to, from, to, ...: copied one after another before the pass

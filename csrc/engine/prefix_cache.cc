@@ -160,9 +160,9 @@ void PrefixCache::move(int32_t page, uint64_t space) {
   nodes_[page].space = space;
 }
 
-void PrefixCache::release(std::vector<int32_t>& pages) {
+void PrefixCache::release(std::vector<int32_t>& pages, size_t kept) {
   // Backwards, so that a page counts as used later than what follows it.
-  for (; !pages.empty(); pages.pop_back()) drop(pages.back());
+  for (; pages.size() > kept; pages.pop_back()) drop(pages.back());
 }
 
 void PrefixCache::drop(int32_t page) {

@@ -69,8 +69,8 @@ class PrefixCache {
   // The page's leading positions are computed and hold these tokens. Returns the page to use from now on: an equal one
   // may be in the tree already.
   int32_t commit(int32_t page, std::span<const int32_t> tokens);
-  // Removes a user from each page of the table, and empties the table.
-  void release(std::vector<int32_t>& pages);
+  // Removes a user from each page of the table but the first `kept`, and the pages from the table.
+  void release(std::vector<int32_t>& pages, size_t kept = 0);
   // Moves a page with one user, which goes on to fill it, to another space.
   void move(int32_t page, uint64_t space);
   // Forgets everything. No page may have users.

@@ -97,7 +97,8 @@ void check(const Request& request, const gyre_engine_config& config, const Model
   require(request.drawn >= 0 && request.drawn < std::min(prompt, s.max_tokens),
           name + "drawn must be between 0 and less than both the prompt's tokens and max_tokens, got " +
               std::to_string(request.drawn));
-  require(!request.kept || request.drawn > 0, name + "it goes on from kept keys and values, but nothing of it is drawn");
+  require(!request.kept || request.drawn > 0,
+          name + "it goes on from kept keys and values, but nothing of it is drawn");
   const int64_t all = config.max_sequences * pages_for(config.max_length);
   require(request.keep == GYRE_KEEP_NONE || pool_pages(config, bytes_per_page) >= all,
           name + "its keys and values can only be kept in a pool for max_sequences sequences of max_length tokens, " +

@@ -55,12 +55,14 @@ struct Sequence {
   std::vector<gyre_alternative> alternatives;
   std::string text;  // bytes of the output; kept only when there are stop strings
 
-  uint64_t weights = 0;        // the policy's version that computes the rows
-  uint64_t space = 0;          // of the prefix cache: the same, or its own where older weights computed some of the pages
+  uint64_t weights = 0;  // the policy's version that computes the rows
+  uint64_t space = 0;    // of the prefix cache: the same, or its own where older weights computed some of the pages
   std::vector<int32_t> pages;  // page table
   int64_t computed = 0;        // leading positions whose keys and values are in the pages
   int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1
+  std::vector<int32_t> draft;  // proposed next tokens, whose rows are the last of those scheduled
 
+  int64_t learned = 0;   // leading tokens that proposals may repeat
   int64_t reported = 0;  // output tokens that Engine::progress has returned
   uint64_t arrival = 0;  // in order of submission
   bool started = false;  // has been among the running ones
@@ -79,7 +81,7 @@ struct Sequence {
     return asked && pending() == 1 && (request.kept || outputs() > request.drawn);
   }
   // The coming pass ends with this sequence's last token, so it yields a new one.
-  bool samples() const { return scheduled > 0 && scheduled == pending(); }
+  bool samples() const { return scheduled > 0 && scheduled >= pending(); }
 };
 
 // Stop strings: bytes that end a reply wherever token boundaries fall.

@@ -13,10 +13,15 @@
 namespace gyre {
 namespace {
 
+// The share of the whole between two sums of weights.
+Share share_of(double below, double with, double total) {
+  return {static_cast<float>(below / total), static_cast<float>(with / total)};
+}
+
 // The token at which the sum of the weights, in order of ids, passes u times the whole: `running` says in which block,
 // and only that block's weights are computed again.
 int32_t draw_unfiltered(std::span<const float> logits, float inverse_temperature, const RowScore& score,
-                        std::span<const float> running, double u) {
+                        std::span<const float> running, double u, Share& share) {
   const double goal = u * running.back();
   const auto block = std::ranges::upper_bound(running, goal, {}, [](float sum) { return static_cast<double>(sum); });
   const int64_t begin = std::min(block, running.end() - 1) - running.begin();
@@ -29,20 +34,26 @@ int32_t draw_unfiltered(std::span<const float> logits, float inverse_temperature
     store(weights, exponential(load_first(&logits[i], lanes) * inverse_temperature - score.max));
     for (int64_t lane = 0; lane < lanes; ++lane) {
       if (weights[lane] > 0) last = i + lane;
-      if ((cumulative += weights[lane]) > goal) return static_cast<int32_t>(i + lane);
+      const double below = cumulative;
+      if ((cumulative += weights[lane]) <= goal) continue;
+      share = share_of(below, cumulative, running.back());
+      return static_cast<int32_t>(i + lane);
     }
   }
   return static_cast<int32_t>(last);
 }
 
 // The same among candidates.
-const Candidate& draw_candidate(const std::vector<Candidate>& candidates, double total, double u) {
+const Candidate& draw_candidate(const std::vector<Candidate>& candidates, double total, double u, Share& share) {
   double cumulative = 0;
   const Candidate* last = &candidates.front();
   for (const Candidate& c : candidates) {
+    const double below = cumulative;
     cumulative += c.weight;
     if (c.weight > 0) last = &c;
-    if (cumulative > u * total) break;
+    if (cumulative <= u * total) continue;
+    share = share_of(below, cumulative, total);
+    break;
   }
   return *last;
 }
@@ -97,11 +108,11 @@ Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, 
     const std::vector<Candidate> kept = likeliest(logits, inverse_temperature, sampling, score, running.back());
     double total = 0;
     for (const Candidate& c : kept) total += c.weight;
-    const Candidate& drawn = draw_candidate(kept, total, u);
+    const Candidate& drawn = draw_candidate(kept, total, u, draw.share);
     draw.token = drawn.token;
     draw.sampling_logprob = static_cast<float>(drawn.scaled - score.max - std::log(total));
   } else {
-    draw.token = draw_unfiltered(logits, inverse_temperature, score, running, u);
+    draw.token = draw_unfiltered(logits, inverse_temperature, score, running, u, draw.share);
     draw.sampling_logprob = logprob_of(logits.data(), draw.token, inverse_temperature, score.logsumexp);
   }
   draw.logprob = logprob_of(logits_V.data(), draw.token, inverse_temperature, policy.logsumexp);

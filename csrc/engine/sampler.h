@@ -11,11 +11,18 @@
 
 namespace gyre {
 
+// Part of [0, 1).
+struct Share {
+  float low = 0, high = 1;
+  bool holds(double u) const { return low <= u && u < high; }
+};
+
 struct Draw {
   int32_t token = -1;
   float logprob = 0;                             // under the policy being trained, see Output::logprobs
   float sampling_logprob = 0;                    // under the distribution the token was drawn from
   std::vector<gyre_alternative> alternatives{};  // the likeliest tokens with their log-probs as in logprob
+  Share share{};                                 // the numbers of uniform() that draw this token
 };
 
 // Draws output token `position` by the inverse of the cumulative distribution in vocabulary order. `banned` ids cannot

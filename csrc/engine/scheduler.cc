@@ -43,6 +43,7 @@ void Scheduler::schedule(const CopyPage& copy) {
          ++page)
       cache_.withdraw(s->pages[page]);
     s->scheduled = 0;
+    drop_draft(*s, s->length());
   }
   for (const bool decoding : {true, false}) {
     // grow() may take sequences away from the end of running_, the current one included.
@@ -68,9 +69,29 @@ void Scheduler::plan(Sequence& s, int64_t rows) {
     cache_.announce(s.pages[page], page_tokens(s, page, end));
 }
 
+void Scheduler::extend(Sequence& s, std::span<const int32_t> draft) {
+  const auto rows = std::min(static_cast<int64_t>(draft.size()), budget_);
+  while (static_cast<int64_t>(s.pages.size()) < pages_for(s.length() + rows) && cache_.free() > 0)
+    s.pages.push_back(cache_.take(s.pages.back(), s.space));
+  const auto room = std::min(rows, static_cast<int64_t>(s.pages.size()) * kPageTokens - s.length());
+  s.draft.assign(draft.begin(), draft.begin() + room);
+  s.scheduled += room;
+  budget_ -= room;
+}
+
+// Forgets a draft and the pages after so many positions that were taken for it.
+void Scheduler::drop_draft(Sequence& s, int64_t positions) {
+  if (s.draft.empty()) return;
+  s.draft.clear();
+  cache_.release(s.pages, pages_for(positions));
+}
+
 void Scheduler::commit() {
   for (auto& s : running_) {
-    const int64_t end = s->computed + s->scheduled;
+    // Of a draft, the rows of what has become the sequence's: its last token is not computed yet.
+    const int64_t rows = s->draft.empty() ? s->scheduled : std::min(s->scheduled, s->pending() - 1);
+    const int64_t end = s->computed + rows;
+    drop_draft(*s, end);
     for (int64_t page = s->computed / kPageTokens; s->scheduled > 0 && page < pages_for(end); ++page)
       s->pages[page] = cache_.commit(s->pages[page], page_tokens(*s, page, end));
     s->computed = end;
@@ -148,6 +169,7 @@ void Scheduler::restart(size_t running) {
   cache_.release(s->pages);
   budget_ += s->scheduled;
   s->computed = s->scheduled = 0;
+  s->draft.clear();
   insert_by_arrival(waiting_, std::move(s));
 }
 
@@ -180,6 +202,7 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t id, gyre_finish reason) {
 
 void Scheduler::keep(std::unique_ptr<Sequence> sequence) {
   sequence->scheduled = 0;
+  drop_draft(*sequence, sequence->length());
   kept_[sequence->request.id] = std::move(sequence);
 }
 

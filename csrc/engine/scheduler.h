@@ -35,7 +35,11 @@ class Scheduler {
   // Decides `scheduled` of every running sequence and sees to it that its pages cover those rows. May be called again
   // when the pass has failed.
   void schedule(const CopyPage& copy);
-  // The pass is done: the scheduled rows are computed.
+  // Gives a sequence that the coming pass samples rows for proposed next tokens: for as many as rows and unused pages
+  // are left for. Nobody gives way to them, and the prefix cache does not see them.
+  void extend(Sequence& sequence, std::span<const int32_t> draft);
+  // The pass is done: the scheduled rows are computed, and what was drawn from them is appended. Of proposed tokens
+  // those that are none of the sequence's are forgotten.
   void commit();
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
   // Running and waiting ones.
@@ -69,6 +73,7 @@ class Scheduler {
   enum class Admission { kAdmitted, kPending, kNoRoom };
 
   void plan(Sequence& sequence, int64_t rows);
+  void drop_draft(Sequence& sequence, int64_t positions);
   bool grow(Sequence& sequence, int64_t positions);
   Admission admit(std::unique_ptr<Sequence>& waiting, const CopyPage& copy);
   void share(Sequence& sequence, const PrefixCache::Match& match, const CopyPage& copy);
@@ -79,7 +84,7 @@ class Scheduler {
   PrefixCache cache_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of arrival, as is
   std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::unordered_set<uint64_t> ids_;  // of both
+  std::unordered_set<uint64_t> ids_;                    // of both
   std::map<uint64_t, std::unique_ptr<Sequence>> kept_;  // by id; each takes the place of a running one
   uint64_t spaces_ = 0;                                 // private ones so far
   uint64_t arrivals_ = 0;

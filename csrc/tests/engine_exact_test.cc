@@ -33,6 +33,7 @@ struct Model {
   const char* name;
   gyre_compute compute;
   ModelConfig (*shape)();  // null: the tiny one
+  int64_t proposals = 0;   // of next tokens, for a sequence and pass
   ModelConfig config() const {
     ModelConfig c = shape == nullptr ? tiny_config(compute) : shape();
     c.compute = compute, c.vocab_size = 101;
@@ -45,6 +46,12 @@ class EngineExact : public ::testing::TestWithParam<Model> {
  protected:
   void expect(const gyre_engine_config& config, const std::string& what) {
     expect_same(generate(*decoder_, config, requests_), trained_, what);
+  }
+
+  gyre_engine_config roomy() const {
+    gyre_engine_config c = engine_test::roomy();
+    c.speculative_tokens = GetParam().proposals, c.always_speculate = true;
+    return c;
   }
 
   const Threads one_{1};
@@ -137,7 +144,12 @@ TEST_P(EngineExact, AWarmCacheChangesNothing) {
     expect_same(drain(engine), trained_, "round " + std::to_string(round));
     if (round == 0) computed = engine.stats().prefill_tokens;
   }
-  EXPECT_EQ(engine.stats().prefill_tokens - computed, 2 * 64) << "a cached prompt costs the row of its last token";
+  const gyre_engine_stats_t stats = engine.stats();
+  EXPECT_EQ(stats.prefill_tokens - computed, 2 * 64) << "a cached prompt costs the row of its last token";
+  if (GetParam().proposals > 0) {
+    EXPECT_GT(stats.accepted_tokens, 500) << "what was drawn before is drawn again";
+    EXPECT_GT(stats.proposed_tokens - stats.accepted_tokens, 50);
+  }
 }
 
 TEST_P(EngineExact, LogprobsAreThoseOfScore) {
@@ -163,7 +175,13 @@ INSTANTIATE_TEST_SUITE_P(Types, EngineExact,
                                            Model{"wideF32", GYRE_COMPUTE_F32, testing::wide_config},
                                            Model{"wideBf16", GYRE_COMPUTE_BF16, testing::wide_config},
                                            Model{"partialF32", GYRE_COMPUTE_F32, testing::partial_config},
-                                           Model{"partialBf16", GYRE_COMPUTE_BF16, testing::partial_config}),
+                                           Model{"partialBf16", GYRE_COMPUTE_BF16, testing::partial_config},
+                                           Model{"expertsF32", GYRE_COMPUTE_F32, testing::experts_config},
+                                           Model{"expertsBf16", GYRE_COMPUTE_BF16, testing::experts_config},
+                                           Model{"sharedExpertF32", GYRE_COMPUTE_F32, testing::shared_expert_config},
+                                           Model{"sharedExpertBf16", GYRE_COMPUTE_BF16, testing::shared_expert_config},
+                                           Model{"proposedF32", GYRE_COMPUTE_F32, nullptr, 3},
+                                           Model{"proposedBf16", GYRE_COMPUTE_BF16, testing::wide_config, 20}),
                          [](const auto& info) { return info.param.name; });
 
 // Turns of an episode: each prompt is the history so far plus something new, and a group's first turns are alike.

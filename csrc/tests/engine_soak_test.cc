@@ -7,7 +7,9 @@
 namespace gyre::engine_test {
 namespace {
 
-TEST(EngineSoak, LosesNoPageAndNoBit) {
+class EngineSoak : public ::testing::TestWithParam<int64_t> {};  // proposals
+
+TEST_P(EngineSoak, LosesNoPageAndNoBit) {
   const Threads one(1);
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(300, 21);
@@ -16,6 +18,7 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   gyre_engine_config config = with_pages(14);
   config.max_batch_tokens = 24;
   config.max_sequences = 9;
+  config.speculative_tokens = GetParam(), config.always_speculate = true;
   Engine engine(*decoder, config);
   std::mt19937 generator(22);
   const auto one_in = [&](int n) { return std::uniform_int_distribution<int>(1, n)(generator) == 1; };
@@ -54,7 +57,12 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   EXPECT_GT(aborted, 0);
   EXPECT_GT(engine.stats().preemptions, 0);
   EXPECT_EQ(engine.stats().blocks_free + engine.stats().blocks_cached, 14);
+  if (GetParam() > 0) {
+    EXPECT_GT(engine.stats().accepted_tokens, 20);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Proposals, EngineSoak, ::testing::Values(0, 6));
 
 // Bytes that this process has allocated and not freed.
 int64_t allocated() {
@@ -67,7 +75,8 @@ class Marathon {
  public:
   static constexpr int64_t kPages = 13;  // just enough for the longest sequence
 
-  Marathon() : engine_(*decoder_, config()), requests_(varied_requests(10000, 31)), generator_(32) {
+  explicit Marathon(int64_t proposals)
+      : engine_(*decoder_, config(proposals)), requests_(varied_requests(10000, 31)), generator_(32) {
     for (auto& prompt : prompts_) prompt = random_ids(generator_, pick(1, 40));
   }
 
@@ -94,10 +103,11 @@ class Marathon {
   int aborted() const { return aborted_; }
 
  private:
-  static gyre_engine_config config() {
+  static gyre_engine_config config(int64_t proposals) {
     gyre_engine_config c = with_pages(kPages);
     c.max_sequences = 9;
     c.max_batch_tokens = 48;
+    c.speculative_tokens = proposals, c.always_speculate = true;
     return c;
   }
   int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator_); }
@@ -146,9 +156,9 @@ class Marathon {
   int finished_ = 0, aborted_ = 0;
 };
 
-TEST(EngineSoak, TenThousandRequestsLeaveNothingBehind) {
+TEST_P(EngineSoak, TenThousandRequestsLeaveNothingBehind) {
   const Threads one(1);
-  Marathon marathon;
+  Marathon marathon(GetParam());
   marathon.run_half();
   const int64_t half_way = allocated();
   marathon.run_half();

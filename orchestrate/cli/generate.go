@@ -30,7 +30,8 @@ func generateCommand() *cli.Command {
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
 			toggle("ignore-eos", "go on after end-of-sequence tokens"),
 			toggle("stream", "a line for every piece of a reply as it is drawn"),
-			atLeast(1, "batch", 32, "rows that decode together")),
+			atLeast(1, "batch", 32, "rows that decode together"),
+			atLeast(0, "speculate", 0, "try up to `N` proposed tokens of a row at once; 0 = off")),
 		Action: generate,
 	}
 }
@@ -67,7 +68,7 @@ func generate(c *cli.Context) error {
 	}
 	engine, err := torch.NewEngine(models[""], torch.EngineConfig{
 		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
-		PrefixCache: true,
+		PrefixCache: true, SpeculativeTokens: c.Int64("speculate"),
 	})
 	if err != nil {
 		return err

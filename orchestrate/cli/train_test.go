@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"gyre/internal/dataset"
+	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -125,6 +126,34 @@ func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 	episodes := "runs/tiny/rollouts/step_1.jsonl"
 	if !bytes.Equal(readFile(t, filepath.Join(one, episodes)), readFile(t, filepath.Join(two, episodes))) {
 		t.Error("episodes differ")
+	}
+}
+
+// Speculation changes nothing but the time: not what is played, nor what is learned from it.
+func TestSpeculationChangesNothing(t *testing.T) {
+	plain, trying := t.TempDir(), t.TempDir()
+	mustIn(t, plain, "train", tinyConfig(t, plain, ""), "engine.speculation=off", "rollout.temperature=0.02")
+	mustIn(t, trying, "train", tinyConfig(t, trying, ""), "engine.speculation=always", "engine.speculative_tokens=5", "rollout.temperature=0.02")
+	sameRun(t, filepath.Join(plain, "runs/tiny"), filepath.Join(trying, "runs/tiny"))
+	figures := func(dir string) (proposed, accepted, each float64) {
+		for record, err := range metrics.Read(filepath.Join(dir, "runs/tiny/metrics.jsonl")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, plays := record.Values["perf/proposed_tokens"]; !plays {
+				continue // a validation
+			}
+			proposed += record.Values["perf/proposed_tokens"].(float64)
+			accepted += record.Values["perf/accepted_tokens"].(float64)
+			each = record.Values["perf/tokens_per_pass"].(float64)
+		}
+		return
+	}
+	if proposed, accepted, each := figures(plain); proposed != 0 || accepted != 0 || each != 1 {
+		t.Errorf("plain: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
+	}
+	if proposed, accepted, each := figures(trying); accepted < 10 || accepted >= proposed || each <= 1 {
+		t.Errorf("speculating: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
 	}
 }
 

@@ -23,6 +23,12 @@ type Engine struct {
 	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes
 	// no result.
 	PrefixCache bool `toml:"prefix_cache" default:"true"`
+	// Propose next tokens that followed the same ones before: a pass tries them beside a sequence's last token, and
+	// those that are drawn are taken. auto = as many as pay, by the time that passes take and by how many come true.
+	// Changes no result. On a GPU, and on model.device = "aten", nothing is proposed.
+	Speculation string `toml:"speculation" default:"off" oneof:"auto,always,off"`
+	// Tokens that are proposed for a sequence and pass at most.
+	SpeculativeTokens int `toml:"speculative_tokens" default:"8" range:"[1,64]"`
 	// On a GPU steps that only decode are recorded once per shape and repeated with one launch; on model.device =
 	// "aten" they only have these shapes. Costs memory for what lies between, and some of the device's time for rows
 	// and pages that a shape has too many.

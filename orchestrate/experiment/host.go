@@ -72,6 +72,10 @@ func (g *Guest) engineOf(policy *torch.Model, c *config.Config) (generation.Samp
 		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
 		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
 		PrefixCache: c.Engine.PrefixCache, CUDAGraphs: c.Engine.CUDAGraphs,
+		AlwaysSpeculate: c.Engine.Speculation == "always",
+	}
+	if c.Engine.Speculation != "off" {
+		own.SpeculativeTokens = int64(c.Engine.SpeculativeTokens)
 	}
 	if g == nil {
 		return torch.NewEngine(policy, own)

@@ -54,6 +54,9 @@ func newMetrics(h *host.Host) *Metrics {
 		func(s torch.EngineStats) int64 { return s.CachedTokens })
 	engine("preemptions", "requests that lost their place to others so far",
 		func(s torch.EngineStats) int64 { return s.Preemptions })
+	engine("proposed_tokens", "tokens tried by speculation so far",
+		func(s torch.EngineStats) int64 { return s.ProposedTokens })
+	engine("accepted_tokens", "of them: drawn", func(s torch.EngineStats) int64 { return s.AcceptedTokens })
 	return m
 }
 

@@ -92,7 +92,13 @@ func (c *Clock) Sampling(before, after torch.EngineStats) {
 		c.record(part.name, time.Duration((part.after.Seconds-part.before.Seconds)*float64(time.Second)),
 			part.after.Work.Sub(part.before.Work))
 	}
-	c.engine = &EngineMetrics{Preemptions: int(after.Preemptions - before.Preemptions)}
+	c.engine = &EngineMetrics{Preemptions: int(after.Preemptions - before.Preemptions),
+		Proposed: int(after.ProposedTokens - before.ProposedTokens),
+		Accepted: int(after.AcceptedTokens - before.AcceptedTokens)}
+	if rows := int(after.HeadRows-before.HeadRows) - c.engine.Proposed; rows > 0 {
+		each := 1 + float64(c.engine.Accepted)/float64(rows)
+		c.engine.TokensPerPass = &each
+	}
 	if asked := after.PromptTokens - before.PromptTokens; asked > 0 {
 		rate := float64(after.CachedTokens-before.CachedTokens) / float64(asked)
 		c.engine.HitRate = &rate
@@ -168,7 +174,7 @@ func OfAllRanks(ctx context.Context, w *ranks.World, line metrics.Line) error {
 		switch {
 		case strings.HasPrefix(name, "timing_s/"), name == "perf/peak_rss_gib":
 			line[name] = slices.Max(list)
-		case name == "perf/preemptions":
+		case name == "perf/preemptions", name == "perf/proposed_tokens", name == "perf/accepted_tokens":
 			line[name] = statistics.Sum(list)
 		default:
 			line[name] = statistics.Sum(list) / float64(len(list))
@@ -209,6 +215,10 @@ func (t *Totals) Into(line metrics.Line) {
 type EngineMetrics struct {
 	HitRate     *float64 `metric:"perf/kv_hit_rate" unit:"share" doc:"of the prompts' tokens whose keys and values were there already"`
 	Preemptions int      `metric:"perf/preemptions" doc:"sequences that lost their keys and values to others and were computed again"`
+
+	Proposed      int      `metric:"perf/proposed_tokens" unit:"tokens" doc:"tried by engine.speculation"`
+	Accepted      int      `metric:"perf/accepted_tokens" unit:"tokens" doc:"of them: drawn"`
+	TokensPerPass *float64 `metric:"perf/tokens_per_pass" unit:"tokens" doc:"drawn for a sequence in a pass; 1 without speculation"`
 }
 
 // TimeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the

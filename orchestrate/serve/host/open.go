@@ -187,7 +187,8 @@ func (h *Host) load(m *experiment.Model, dir string) error {
 		}
 	}
 	h.engine, err = torch.NewEngine(base, torch.EngineConfig{MaxSequences: h.options.MaxSequences,
-		MaxLength: h.options.MaxLength, MaxBatchTokens: 1024, KVBytes: h.options.KVBytes, PrefixCache: true})
+		MaxLength: h.options.MaxLength, MaxBatchTokens: 1024, KVBytes: h.options.KVBytes, PrefixCache: true,
+		SpeculativeTokens: torch.SpeculativeTokens})
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (s *server) open(sequences, length int) (*sampler, error) {
 	s.sampler.close()
 	s.sampler = nil
 	engine, err := torch.NewEngine(s.loaded, torch.EngineConfig{MaxSequences: int64(sequences), MaxLength: int64(length),
-		MaxBatchTokens: batchTokens, PrefixCache: true})
+		MaxBatchTokens: batchTokens, PrefixCache: true, SpeculativeTokens: int64(s.Speculate)})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,8 @@ func (p *sampler) run(tokens int) (finished, error) {
 	if err != nil {
 		return f, err
 	}
-	decoded := before.DecodeTokens
+	drawn := func(s torch.EngineStats) int64 { return s.DecodeTokens - s.ProposedTokens + s.AcceptedTokens }
+	decoded := drawn(before)
 	for p.driver.Unfinished() > 0 {
 		outputs, err := p.driver.Step()
 		if err != nil {
@@ -85,11 +86,11 @@ func (p *sampler) run(tokens int) (finished, error) {
 			return f, err
 		}
 		if after.PrefillTokens > before.PrefillTokens {
-			f.first, decoded = time.Since(begin), after.DecodeTokens
+			f.first, decoded = time.Since(begin), drawn(after)
 		}
 		before = after
 	}
-	f.later = int(before.DecodeTokens - decoded)
+	f.later = int(drawn(before) - decoded)
 	return f, nil
 }
 
@@ -112,10 +113,14 @@ func (s *server) generate(t work.Task) (worker.Figures, error) {
 	if err != nil {
 		return worker.Figures{}, err
 	}
+	temperature := 1.0
+	if t.Op == work.OpRewrite {
+		temperature = 0
+	}
 	begin := time.Now()
 	for n, prompt := range t.Prompts {
 		for range t.Copies {
-			if _, err := p.submit(prompt, t.New, t.Seed, 1, s.policy(t, n)); err != nil {
+			if _, err := p.submit(prompt, t.New, t.Seed, temperature, s.policy(t, n)); err != nil {
 				return worker.Figures{}, err
 			}
 		}

@@ -24,6 +24,8 @@ type Options struct {
 	Threads int    // of this process, or of each of its ranks
 	Ranks   int    // processes of a training
 	Server  string // program whose server is measured
+	// Speculate bounds the tokens that are tried for a sequence and pass; 0 = none.
+	Speculate int
 }
 
 // server holds what tasks need; each part is made by the first task that needs it.
@@ -105,7 +107,7 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 	switch t.Op {
 	case work.OpGreedy:
 		return s.greedy(t)
-	case work.OpGenerate:
+	case work.OpGenerate, work.OpRewrite:
 		return s.generate(t)
 	case work.OpRollout:
 		return s.rollout(t)

@@ -16,6 +16,8 @@ import (
 var sections = []struct{ op, title, explanation string }{
 	{work.OpGenerate, "Generation", "Prompts of 128 random tokens, 64 new ones each, temperature 1, no end of " +
 		"sequence. Tokens/s are new tokens, prompts included in the time."},
+	{work.OpRewrite, "Rewriting", "Word problems in chats that ask to write them down again, 64 new tokens at " +
+		"temperature 0, with speculation and without."},
 	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are " +
 		"reply tokens."},
 	{work.OpServe, "Serving", "Clients ask over HTTP, each for 64 tokens after 128, twice, as a stream. Tokens/s are new " +

@@ -12,6 +12,7 @@ const (
 	OpProbe    = "probe"    // what the machine can do: Gyre's worker alone
 	OpGreedy   = "greedy"   // the most likely continuation of one prompt: do all programs hold the same model?
 	OpGenerate = "generate" // sample New tokens for every prompt, all together
+	OpRewrite  = "rewrite"  // the same, greedily, for prompts that ask for their own words
 	OpRollout  = "rollout"  // turn after turn: append an observation to every history, sample a reply
 	OpServe    = "serve"    // clients ask over HTTP, Copies at a time
 	OpLogprobs = "logprobs" // log-probs of given sequences
@@ -56,7 +57,7 @@ const (
 func (t Task) Tokens() int {
 	n := 0
 	switch t.Op {
-	case OpGenerate:
+	case OpGenerate, OpRewrite:
 		return len(t.Prompts) * t.Copies * t.New
 	case OpServe:
 		return len(t.Prompts) * t.New
@@ -104,6 +105,7 @@ type Session string
 const (
 	Distinct     Session = "generate"
 	Shared       Session = "prefix"   // generation whose prompts share something: prefix caches are on
+	Rewriting    Session = "rewrite"  // what speculation is for
 	Serving      Session = "serve"    // servers of HTTP, and their clients
 	Scoring      Session = "logprobs" // no optimizer state
 	Update       Session = "update"
@@ -116,7 +118,7 @@ const (
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Serving, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks, Environments}
+var Sessions = []Session{Distinct, Shared, Rewriting, Serving, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks, Environments}
 
 // HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
 func (s Session) HoldsModel() bool {
@@ -125,6 +127,9 @@ func (s Session) HoldsModel() bool {
 
 // OneProcess is the program that training over ranks is compared with: Gyre with all threads in one process.
 const OneProcess = "one process"
+
+// Plain is Gyre without speculation.
+const Plain = "plain decoding"
 
 // environments are timed: their tags, and whether RAGEN has them too. Those that start processes or ask networks are
 // left out.
@@ -152,7 +157,7 @@ func Cases() []Case {
 			Prompt: 128, New: 64, Peers: map[string]Floor{"transformers": {},
 				"vllm": {Speed: 2, HalfSpeed: 1.8, Memory: 1}, "llama": {Speed: 1}}},
 		{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16,
-			Turns: 5, New: 32, Peers: map[string]Floor{"transformers": {Speed: 4},
+			Turns: 5, New: 32, Peers: map[string]Floor{Plain: {}, "transformers": {Speed: 4},
 				"vllm": {Speed: 1.5, Memory: 1}, "llama": {Speed: 1}}},
 		{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256,
 			Peers: map[string]Floor{"transformers": {Speed: 1.25}}},
@@ -168,6 +173,10 @@ func Cases() []Case {
 			Copies: 1, Prompt: 128, New: 64, Rank: 8, Adapters: 16, Peers: map[string]Floor{"transformers": {Speed: 1}}},
 		{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
 			Copies: 8, Prompt: 128, New: 64, Peers: map[string]Floor{"trl": {Speed: 2.5, HalfSpeed: 3}}},
+	}
+	for _, batch := range []int{1, 4, 16} {
+		cases = append(cases, Case{Name: fmt.Sprintf("rewrite/%d", batch), Title: fmt.Sprintf("batch %d", batch),
+			Op: OpRewrite, Session: Rewriting, Batch: batch, Copies: 1, New: 64, Peers: map[string]Floor{Plain: {}}})
 	}
 	for _, clients := range []int{1, 4, 16, 64} {
 		floor := Floor{}
@@ -209,12 +218,12 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	return c.Session != Ranks && c.Session != LoRA && c.Session != Serving && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
+	return c.Session != Ranks && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
 		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
 // InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
 // others in a larger size.
 func (c Case) InCheck() bool {
-	return c.Session != Ranks && c.Session != Environments && c.Session != LoRA && c.Session != Serving && c.Op != OpGRPO && c.Name != "generate/64"
+	return c.Session != Ranks && c.Session != Environments && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpGRPO && c.Name != "generate/64"
 }

@@ -59,6 +59,14 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 		if repeat == 0 {
 			t.New = min(t.New, 4)
 		}
+	case OpRewrite:
+		var err error
+		if t.Prompts, err = m.problems(r, c.Batch); err != nil {
+			return t, err
+		}
+		if repeat == 0 {
+			t.New = min(t.New, 4)
+		}
 	case OpServe: // each client asks twice
 		t.Prompts, t.Copies = m.random(r, 2*c.Batch, c.Prompt), c.Batch
 		if repeat == 0 {
@@ -120,6 +128,22 @@ func (m *Material) random(r *rand.Rand, count, length int) [][]int32 {
 		}
 	}
 	return out
+}
+
+// problems ask the policy to write down a word problem once more.
+func (m *Material) problems(r *rand.Rand, count int) ([][]int32, error) {
+	out := make([][]int32, count)
+	for i := range out {
+		a, b, c := 3+r.IntN(40), 2+r.IntN(9), 4+r.IntN(30)
+		text := fmt.Sprintf("Repeat this problem word by word, and write nothing else.\n\nMia has %d boxes with %d stamps "+
+			"each. On Monday she gives %d stamps to Tom, and on Tuesday she buys %d more boxes for $%d each. How many stamps "+
+			"does Mia have now, and how much money did she spend in total?", a, b, c, c/2, a/2)
+		var err error
+		if out[i], err = m.Tokenizer.EncodeMessages([]chat.Message{{Role: "user", Content: text}}, true); err != nil {
+			return nil, fmt.Errorf("a problem as a chat: %w", err)
+		}
+	}
+	return out, nil
 }
 
 // texts are prompts of words that are exactly length tokens long.
