@@ -114,10 +114,10 @@ TEST(EngineSpeculation, ProposedTokensOfNoUseDoNotFail) {
 
 TEST(EngineSpeculation, WhatDoesNotPayIsNotProposed) {
   Pace pace;
-  for (int i = 0; i < 100; ++i) pace.measured(16, i % 2 == 0 ? 0 : 4, i % 2 == 0 ? 1.0 : 1.2);
-  EXPECT_FALSE(pace.pays(0.7, 16, 0, 0)) << "a quarter more rows take a fifth more time";
-  EXPECT_TRUE(pace.pays(0.95, 16, 0, 0));
-  EXPECT_FALSE(pace.pays(0.8, 16, 0, 0));
+  for (int i = 0; i < 100; ++i) pace.measured(16, i % 2 == 0 ? 0 : 4, i % 2 == 0 ? 1.0 : 1.15);
+  EXPECT_FALSE(pace.pays(0.6, 16, 0, 0)) << "a row takes 0.6 of the time of the first ones";
+  EXPECT_TRUE(pace.pays(0.9, 16, 0, 0));
+  EXPECT_FALSE(pace.pays(0.7, 16, 0, 0)) << "gains too little";
   for (int i = 0; i < 100; ++i) pace.measured(1, i % 4, 0.1 * (1 + 0.02 * (i % 4)));
   EXPECT_TRUE(pace.pays(0.2, 1, 0, 0)) << "further rows take next to no time";
   EXPECT_TRUE(pace.pays(0.2, 1, 4, 3));
