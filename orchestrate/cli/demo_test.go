@@ -11,7 +11,6 @@ import (
 
 // A small demo goes from nothing to its closing words, and again from what it left.
 func TestDemo(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"demo", "sft.episodes=40", "sft.validation_episodes=10", "run.steps=1", "envs.0.groups=4",
 		"actor.mini_batch=8",

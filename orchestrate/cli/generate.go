@@ -31,7 +31,7 @@ func generateCommand() *cli.Command {
 			toggle("ignore-eos", "go on after end-of-sequence tokens"),
 			toggle("stream", "a line for every piece of a reply as it is drawn"),
 			atLeast(1, "batch", 32, "rows that decode together"),
-			atLeast(0, "speculate", 0, "try up to `N` proposed tokens of a row at once; 0 = off")),
+			atLeast(0, "speculate", 0, "try up to `N` next tokens at once; 0 = off")),
 		Action: generate,
 	}
 }

@@ -45,7 +45,7 @@ func open(t *testing.T, change func(*Options)) *Server {
 // learning is a model outside any session.
 func learning(t *testing.T, s *Server) *model {
 	t.Helper()
-	m := &model{lora: torch.LoRA{Rank: 4, Scale: 8, Targets: torch.TargetsOf(torch.TargetNames[1:])}}
+	m := &model{lora: torch.LoRA{Rank: 4, Scale: 8, Targets: torch.TargetsOf(torch.TargetNames[1:8])}}
 	if err := s.load(m, "", 7); err != nil {
 		t.Fatal(err)
 	}
