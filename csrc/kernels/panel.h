@@ -22,6 +22,14 @@ static_assert(kPanel % kLanes == 0);
 // Rows of a tile that takes all columns of a panel at once.
 inline constexpr int kWideRows = kTileRows * kTileVectors / kPanelVectors;
 
+// Processors that read one panel after the other fastest without being told what comes next: AMD's, which have
+// AVX512_BF16 and no matrix unit.
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+inline constexpr bool kReadsAhead = true;
+#else
+inline constexpr bool kReadsAhead = false;
+#endif
+
 // What a tile multiplies. A step takes one row of the panel:
 //   Floats    one inner position, f32 (or bf16 numbers widened before)
 //   Widened   two positions, a word of two bf16 numbers for each column, which are widened in registers; a holds f32

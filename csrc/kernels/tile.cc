@@ -120,6 +120,8 @@ struct Operands {
   ptrdiff_t ahead_step;
 };
 
+constexpr int kFetchedTo = kReadsAhead ? 2 : 3;  // the cache level: the second, or the first
+
 // kFetch cache lines are fetched ahead per step; b is a panel then.
 template <class Engine, int R, int C, bool kUnitColumn, int kFetch>
 void tile(const Operands& operands) {
@@ -132,7 +134,7 @@ void tile(const Operands& operands) {
   const ptrdiff_t ahead_step = o.ahead_step;
   for (int64_t i = 0; i < o.steps; ++i, a += column, b += ldb) {
 #pragma GCC unroll 4
-    for (int line = 0; line < kFetch; ++line) __builtin_prefetch(ahead + line * kLineFloats);
+    for (int line = 0; line < kFetch; ++line) __builtin_prefetch(ahead + line * kLineFloats, 0, kFetchedTo);
     if constexpr (kFetch > 0) ahead += ahead_step;
     Engine::template step<R, C>(acc, a, row, b);
   }
@@ -206,10 +208,12 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   const int64_t low = a_tile ? kTileRows : rows / row_tiles, higher = a_tile ? 0 : rows % row_tiles;
   const int64_t band = rows <= kSomeRows ? columns_of(low + (higher > 0 ? 1 : 0)) : vectors;
   const int64_t tiles = row_tiles * ceil_div(vectors, band);
-  const ptrdiff_t step = ceil_div(kPanel, tiles);
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
-  // its way during all of them.
-  const Tiles& variants = kTiles<Engine>[a.column == 1][tiles < 3 ? 2 : 1];
+  // its way during all of them. Processors that read ahead need neither, but for a full second tile, which finds its
+  // panel in the cache and leaves the memory idle.
+  const bool alone = kReadsAhead && tiles < 3, half = alone && rows > 2 * kTileRows - 2;
+  const ptrdiff_t step = alone ? kPanel : ceil_div(kPanel, tiles);
+  const Tiles* const variants = kTiles<Engine>[a.column == 1];
   const float* ahead = tiles == 1 ? panel + 32 * kPanel : next;
   for (int64_t first = 0; first < vectors; first += band) {
     const int64_t last = std::min(vectors, first + band);
@@ -219,14 +223,15 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
       if (start_row) {
         fetch_rows(start + (r + nr) * start_row + first * kLanes, start_row, std::min(nr, rows - r - nr), last - first);
       }
+      const int fetch = tiles >= 3 ? 1 : !alone || (half && index == 1) ? 2 : 0;
       const int64_t most = columns_of(nr);
       for (int64_t v = first, nv; v < last; v += nv) {
         nv = std::min(most, last - v);
         const ptrdiff_t j = v * kLanes;
-        of(variants, nr, nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row,
-                              c + r * ldc + j, ldc, ahead, step});
+        of(variants[fetch], nr, nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr,
+                                     start_row, c + r * ldc + j, ldc, ahead, step});
       }
-      ahead += steps * step;
+      if (!alone) ahead += steps * step;
     }
   }
 }
