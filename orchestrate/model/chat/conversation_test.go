@@ -334,7 +334,7 @@ func TestEncodeMessages(t *testing.T) {
 			continue
 		}
 		tok := withTemplate(t, r.Template)
-		ids, err := tok.EncodeChat(r.Messages, r.offered(), r.Prompt)
+		ids, err := tok.EncodeMessages(r.Messages, r.Prompt, r.offered()...)
 		if err != nil && forged(r.Messages) > 0 && r.Template == "cohere_macros.jinja" { // which splits contents
 			continue
 		}

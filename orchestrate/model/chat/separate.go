@@ -58,13 +58,12 @@ func (t *Tokenizer) separate(past []string, messages []Message, tools []jinja.Va
 	}
 	if len(past) > 0 {
 		last := sentinel(nonce, len(past)-1)
-		_, after, once := cutOnce(pattern, last)
-		_, rest, onceToo := cutOnce(text, last)
-		if !once || !onceToo {
+		if strings.Count(pattern, last) != 1 || strings.Count(text, last) != 1 {
 			return nil, fmt.Errorf("%s does not write the content of an earlier %q message exactly once, so what "+
 				"follows it cannot be told", t.template.path, past[len(past)-1])
 		}
-		pattern, text = after, rest
+		_, pattern, _ = strings.Cut(pattern, last)
+		_, text, _ = strings.Cut(text, last)
 	}
 	parts, err := cut(pattern, nonce)
 	if err != nil {
@@ -139,11 +138,6 @@ func freshNonce(messages []Message) int {
 		nonce++
 	}
 	return nonce
-}
-
-func cutOnce(s, sep string) (before, after string, once bool) {
-	before, after, found := strings.Cut(s, sep)
-	return before, after, found && !strings.Contains(after, sep)
 }
 
 // cut splits a rendering at its sentinels.

@@ -99,19 +99,11 @@ func (t *Tokenizer) setTemplate(path, source string) error {
 	return nil
 }
 
-// SetTime fixes the time that templates see (some write the date into the system message), which makes what they render
-// reproducible. It must not be called while the tokenizer is in use.
-func (t *Tokenizer) SetTime(now time.Time) { t.now = func() time.Time { return now } }
-
 // HasTemplate reports whether there is a chat template.
 func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
 
-// Render writes messages in the chat template, as transformers' apply_chat_template(tokenize=False) does. The result is
-// for people: contents and markup cannot be told apart in it. Token ids come from a Conversation or EncodeMessages.
-func (t *Tokenizer) Render(messages []Message, addGenerationPrompt bool) (string, error) {
-	return t.render(messages, nil, addGenerationPrompt, t.now())
-}
-
+// render writes messages in the chat template, as transformers' apply_chat_template(tokenize=False) does. Contents and
+// markup cannot be told apart in the result: token ids come from a Conversation or EncodeMessages.
 func (t *Tokenizer) render(messages []Message, tools []jinja.Value, addGenerationPrompt bool,
 	now time.Time) (string, error) {
 	if t.template == nil {
@@ -273,15 +265,10 @@ func usual(v jinja.Value) jinja.Value {
 }
 
 // EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the
-// messages as ordinary text. Where the template changes contents (as some do with reasoning in an assistant's message),
-// so that they cannot be told from markup, the rendering is encoded as it is, provided that no content holds a special
-// token.
-func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int32, error) {
-	return t.EncodeChat(messages, nil, addGenerationPrompt)
-}
-
-// EncodeChat is EncodeMessages of a chat in which the policy is offered tools.
-func (t *Tokenizer) EncodeChat(messages []Message, offered []Tool, addGenerationPrompt bool) ([]int32, error) {
+// messages as ordinary text. The template sees the tools that the policy is offered, if any. Where it changes contents
+// (as some do with reasoning in an assistant's message), so that they cannot be told from markup, the rendering is
+// encoded as it is, provided that no content holds a special token.
+func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool, offered ...Tool) ([]int32, error) {
 	now := t.now()
 	tools, err := t.toolValues(offered)
 	if err != nil {

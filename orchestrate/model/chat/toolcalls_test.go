@@ -20,7 +20,7 @@ func TestToolCallsInMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids, err := tok.EncodeChat(messages, []Tool{{Name: "f"}}, false)
+		ids, err := tok.EncodeMessages(messages, false, Tool{Name: "f"})
 		return tok.Decode(ids, false), err
 	}
 	for arguments, want := range map[string]string{

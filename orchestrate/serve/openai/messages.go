@@ -135,7 +135,7 @@ func (a *API) encode(session Session, messages []chat.Message, tools []chat.Tool
 	case session != nil:
 		ids, err = session.Prompt(messages, tools)
 	default:
-		ids, err = a.host.Tokenizer().EncodeChat(messages, tools, true)
+		ids, err = a.host.Tokenizer().EncodeMessages(messages, true, tools...)
 	}
 	var own *serve.Error
 	if err != nil && !errors.As(err, &own) {

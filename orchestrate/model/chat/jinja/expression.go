@@ -281,7 +281,9 @@ func (p *parser) primary() expr {
 		p.expect(")")
 		return e
 	case t == token{'o', "["}:
-		return list(p.items("]"), false)
+		var items []expr
+		p.separated("]", func() { items = append(items, p.expression()) })
+		return list(items, false)
 	case t == token{'o', "{"}:
 		return p.dict()
 	default:
@@ -290,30 +292,25 @@ func (p *parser) primary() expr {
 	}
 }
 
-func (p *parser) items(end string) (items []expr) {
-	for !p.skip(end) {
-		if len(items) > 0 {
+// separated reads elements between commas up to end; a comma may stand before it.
+func (p *parser) separated(end string, element func()) {
+	for first := true; !p.skip(end); first = false {
+		if !first {
 			if p.expect(","); p.skip(end) {
-				break
+				return
 			}
 		}
-		items = append(items, p.expression())
+		element()
 	}
-	return items
 }
 
 func (p *parser) dict() expr {
 	var keys, values []expr
-	for !p.skip("}") {
-		if len(keys) > 0 {
-			if p.expect(","); p.skip("}") {
-				break
-			}
-		}
+	p.separated("}", func() {
 		keys = append(keys, p.expression())
 		p.expect(":")
 		values = append(values, p.expression())
-	}
+	})
 	return func(s *scope) Value {
 		d := starlark.NewDict(len(keys))
 		for i := range keys {
@@ -383,20 +380,15 @@ type arguments struct {
 
 // arguments reads up to the closing parenthesis.
 func (p *parser) arguments() (a arguments) {
-	for first := true; !p.skip(")"); first = false {
-		if !first {
-			if p.expect(","); p.skip(")") {
-				break
-			}
-		}
+	p.separated(")", func() {
 		if p.peek().kind == 'n' && len(p.tokens) > 1 && p.tokens[1] == (token{'o', "="}) {
 			a.names = append(a.names, p.next().text)
 			p.next()
 			a.named = append(a.named, p.expression())
-			continue
+		} else {
+			a.positional = append(a.positional, p.expression())
 		}
-		a.positional = append(a.positional, p.expression())
-	}
+	})
 	return a
 }
 
