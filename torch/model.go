@@ -109,6 +109,7 @@ func (m *Model) SetRecompute(on bool) error {
 // Parameter is one weight under its Hugging Face name.
 type Parameter struct {
 	Name   string
+	Shape  []int64
 	Tensor *Tensor // aliases the model's storage
 }
 
@@ -128,6 +129,11 @@ func (m *Model) Parameters() ([]Parameter, error) {
 		}
 		return C.GYRE_OK
 	})
+	for i := range out {
+		if err == nil {
+			out[i].Shape, err = out[i].Tensor.Shape()
+		}
+	}
 	if err != nil {
 		CloseParameters(out)
 		return nil, err

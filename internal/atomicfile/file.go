@@ -19,6 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Exists reports whether there is a file or directory of this name, joined of elements.
+func Exists(elements ...string) bool {
+	_, err := os.Stat(filepath.Join(elements...))
+	return err == nil
+}
+
 // File is a file being written. It ends with Commit or Close.
 type File struct {
 	path string

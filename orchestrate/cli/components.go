@@ -93,7 +93,7 @@ func componentCosines(_ *cli.Context, name string) (offline.Result, error) {
 func componentRewards(_ *cli.Context, path string) (offline.Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", tracking.HistoryFile))
-		if own := filepath.Join(path, tracking.HistoryFile); exists(own) {
+		if own := filepath.Join(path, tracking.HistoryFile); atomicfile.Exists(own) {
 			found = append(found, own)
 		}
 		if found == nil {

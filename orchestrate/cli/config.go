@@ -65,7 +65,7 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool, others ...strin
 
 // runArgument is the run's directory that a command was given in place of a configuration; "" = none.
 func runArgument(c *cli.Context) string {
-	if path := filepath.Clean(c.Args().First()); exists(filepath.Join(path, "config.toml")) {
+	if path := filepath.Clean(c.Args().First()); atomicfile.Exists(path, "config.toml") {
 		return path
 	}
 	return ""
@@ -73,8 +73,6 @@ func runArgument(c *cli.Context) string {
 
 // playing is loadConfig's given for commands that always play.
 func playing(*config.Config) bool { return false }
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 func configCommand() *cli.Command {
 	return &cli.Command{

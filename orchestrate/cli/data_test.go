@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/internal/atomicfile"
 	"gyre/internal/exitcode"
 	"gyre/orchestrate/model/chat"
 )
@@ -77,7 +78,7 @@ func TestPrepareGSM8K(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", c.line, code, stderr)
 		}
 	}
-	if exists(filepath.Join(dir, "none")) {
+	if atomicfile.Exists(dir, "none") {
 		t.Error("a refused command wrote something")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/config"
 )
 
@@ -165,7 +166,7 @@ func TestDocumentedCommandsRun(t *testing.T) {
 func runNameOf(t *testing.T, dir string, words []string) string {
 	t.Helper()
 	path := filepath.Join(dir, words[1])
-	if exists(filepath.Join(path, "config.toml")) {
+	if atomicfile.Exists(path, "config.toml") {
 		path = filepath.Join(path, "config.toml")
 	}
 	var overrides []string

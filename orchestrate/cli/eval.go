@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
@@ -226,7 +227,7 @@ func evaluatedPolicies(c *cli.Context, cfg *config.Config) (out []evaluated, err
 // cutName takes [NAME=]DIR apart. A name before = is one unless the whole is a directory.
 func cutName(word string) (name, dir string, named bool) {
 	name, dir, named = strings.Cut(word, "=")
-	if !named || exists(word) {
+	if !named || atomicfile.Exists(word) {
 		return "", word, false
 	}
 	return name, dir, true

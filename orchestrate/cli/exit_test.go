@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gyre/internal/atomicfile"
 )
 
 // Every verb ends with the exit code that the documents give for what was wrong, and begins nothing where it is 2.
@@ -51,7 +53,7 @@ func TestExitCodesAreThoseOfTheDocuments(t *testing.T) {
 		if code != c.code || !strings.Contains(stderr, c.want) {
 			t.Errorf("gyre %s: exit code %d, want %d with %q in\n%s", c.command, code, c.code, c.want, stderr)
 		}
-		if exists(filepath.Join(dir, "runs/new")) {
+		if atomicfile.Exists(dir, "runs/new") {
 			t.Fatalf("gyre %s left a run directory", c.command)
 		}
 	}

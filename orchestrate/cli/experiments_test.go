@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/dataset"
 	"gyre/orchestrate/compat/translate"
 )
@@ -63,7 +64,7 @@ func TestEvaluationsAreReady(t *testing.T) {
 			t.Errorf("want %s in\n%s", want, stdout)
 		}
 	}
-	if exists(filepath.Join(dir, "out")) {
+	if atomicfile.Exists(dir, "out") {
 		t.Error("a dry run wrote something")
 	}
 	for words, want := range map[string]string{"--checkpoint nowhere": "nowhere",

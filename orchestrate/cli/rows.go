@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/table"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/model/chat"
@@ -128,7 +128,7 @@ func openPrompts(c *cli.Context, generate bool) (*prompts, error) {
 	if len(p.rows) == 0 {
 		return nil, Usagef(`no rows; expected lines of {"ids": […]}, {"text": "…"} or {"messages": […]}`)
 	}
-	if words || generate && exists(filepath.Join(dir, "tokenizer.json")) {
+	if words || generate && atomicfile.Exists(dir, "tokenizer.json") {
 		if p.tokenizer, err = chat.Load(dir); err != nil && words {
 			return nil, err
 		} else if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/runs"
@@ -46,7 +47,7 @@ func diffRuns(c *cli.Context) error {
 	var list []*rundir.Run
 	var dirs []string
 	for _, dir := range c.Args().Slice() {
-		if !exists(filepath.Join(dir, "run.json")) && !exists(filepath.Join(dir, "metrics.jsonl")) {
+		if !atomicfile.Exists(dir, "run.json") && !atomicfile.Exists(dir, "metrics.jsonl") {
 			return Usagef("%s: expected the folder of a run: it has neither run.json nor metrics.jsonl", dir)
 		}
 		info, err := rundir.ReadInfo(dir)

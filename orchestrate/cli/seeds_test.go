@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gyre/internal/atomicfile"
 )
 
 // bySeedScripts stands in for gyre when scripts call it: the same command with what makes it small, which is two ranks
@@ -125,7 +127,7 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 			if err := os.MkdirAll(run, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if at := filepath.Join(run, "global_step_"+step); !exists(at) {
+			if at := filepath.Join(run, "global_step_"+step); !atomicfile.Exists(at) {
 				if err := os.CopyFS(at, os.DirFS(filepath.Join(dir, "done/1/global_step_1"))); err != nil {
 					t.Fatal(err)
 				}
@@ -196,7 +198,7 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 			}
 		case "gradient_analysis/plot_gradient_analysis.py":
 			history := filepath.Join(dir, "wandb/history.jsonl")
-			if !exists(history) {
+			if !atomicfile.Exists(history) {
 				analysed := string(readFile(t, filepath.Join(dir, "done/1/metrics.jsonl")))
 				row := analysed[strings.LastIndex(analysed[:len(analysed)-1], "\n")+1:]
 				text := ""

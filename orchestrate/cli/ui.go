@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/study/ui"
 )
 
@@ -22,7 +23,7 @@ func showPages(c *cli.Context) error {
 	roots := c.Args().Slice()
 	if len(roots) == 0 {
 		for _, usual := range []string{"runs", "studies"} {
-			if exists(usual) {
+			if atomicfile.Exists(usual) {
 				roots = append(roots, usual)
 			}
 		}

@@ -113,10 +113,7 @@ func Save(ctx context.Context, path string, world *ranks.World, names []string, 
 	var arrays []npz.Array
 	for k, name := range names {
 		for i, p := range parameters {
-			shape, err := p.Tensor.Shape()
-			if err != nil {
-				return err
-			}
+			shape := p.Shape
 			values, err := whole(ctx, world, gradients[k], i, shape)
 			if err != nil {
 				return err

@@ -16,19 +16,15 @@ type parameter struct {
 	size int64
 }
 
-func parametersOf(named []torch.Parameter) (list []parameter, err error) {
+func parametersOf(named []torch.Parameter) (list []parameter) {
 	for _, p := range named {
-		shape, err := p.Tensor.Shape()
-		if err != nil {
-			return nil, err
-		}
 		size := int64(1)
-		for _, n := range shape {
+		for _, n := range p.Shape {
 			size *= n
 		}
 		list = append(list, parameter{p.Name, size})
 	}
-	return list, nil
+	return list
 }
 
 // entries is how many numbers the parameters hold.

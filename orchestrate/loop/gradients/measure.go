@@ -94,14 +94,9 @@ type measurement struct {
 
 func begin(ctx context.Context, s Subject) (m *measurement, err error) {
 	m = &measurement{Subject: s, ctx: ctx}
-	if m.named, err = s.Policy.Model.Parameters(); err != nil {
-		return nil, err
-	}
-	if m.parameters, err = parametersOf(m.named); err != nil {
-		torch.CloseParameters(m.named)
-		return nil, err
-	}
-	return m, nil
+	m.named, err = s.Policy.Model.Parameters()
+	m.parameters = parametersOf(m.named)
+	return m, err
 }
 
 func (m *measurement) close() {

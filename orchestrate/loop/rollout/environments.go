@@ -86,11 +86,10 @@ func closeEnv(env envs.Env, limit time.Duration) error {
 type callError struct {
 	stop      string // episode.Timeout, Panic or Error
 	abandoned bool   // the call still runs and uses the environment
-	err       error
+	error
 }
 
-func (e *callError) Error() string { return e.err.Error() }
-func (e *callError) Unwrap() error { return e.err }
+func (e *callError) Unwrap() error { return e.error }
 
 // grace is how long a call whose time is over may take to return. One that gives up at its deadline is then not
 // abandoned, and its environment can be closed.
@@ -114,7 +113,7 @@ func guard[T any](
 	go func() {
 		var o outcome
 		if recovered := panics.Try(func() { o.value, o.err = f(within) }); recovered != nil {
-			o.err = &callError{stop: episode.Panic, err: quote.Error(fmt.Errorf("environment panicked: %v",
+			o.err = &callError{stop: episode.Panic, error: quote.Error(fmt.Errorf("environment panicked: %v",
 				recovered.Value))}
 		}
 		select {
@@ -152,7 +151,7 @@ func failed(err error) error {
 	if late(err) {
 		stop = episode.Timeout
 	}
-	return &callError{stop: stop, err: quote.Error(err)}
+	return &callError{stop, false, quote.Error(err)}
 }
 
 // late tells whether an error is about time: that of the call, or of something that the environment waited for.

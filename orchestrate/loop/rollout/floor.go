@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -210,12 +211,7 @@ func (f *floor) withdraw() error {
 	if len(f.requests) == 0 {
 		return nil
 	}
-	ids := make([]uint64, 0, len(f.requests))
-	for id := range f.requests {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	outputs, err := f.driver.Withdraw(ids)
+	outputs, err := f.driver.Withdraw(slices.Sorted(maps.Keys(f.requests)))
 	if err != nil {
 		return err
 	}

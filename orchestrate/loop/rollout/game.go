@@ -132,7 +132,8 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 			g.fail(fmt.Errorf("action %q: the rewards of the episode add up to %w", action, err))
 			break
 		}
-		info["action_is_valid"], info["action_is_effective"] = indicator(result.Valid), indicator(result.Effective)
+		info["action_is_valid"] = envs.Indicator(result.Valid)
+		info["action_is_effective"] = envs.Indicator(result.Effective)
 		maps.Copy(info, result.Info)
 		if result.Done {
 			g.stop, g.success = episode.Terminated, result.Success
@@ -150,7 +151,7 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 // record adds a turn's info to the metrics of the episode. Numbers that no metric can hold are left out.
 func (g *game) record(info map[string]float64, invalid bool) {
 	delete(info, "success") // the episode's own, known only at its end
-	info["manager_invalid_action"] = indicator(invalid)
+	info["manager_invalid_action"] = envs.Indicator(invalid)
 	for key, value := range info {
 		switch {
 		case !(math.Abs(value) <= envs.LargestReward):
@@ -271,11 +272,4 @@ func (g *game) release(give func(envs.Env)) error {
 	}
 	give(env)
 	return nil
-}
-
-func indicator(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -72,7 +72,7 @@ func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 		limit = min(limit, f.source.MaxTurns*f.source.MaxActionsPerTurn)
 		o, err := envs.PlayRandom(ctx, f.env, f.seed, limit, envs.Rand("random policy", f.seed))
 		count[tag]++
-		sums[tag+"/success"] += indicator(o.Success)
+		sums[tag+"/success"] += envs.Indicator(o.Success)
 		sums[tag+"/num_actions"] += float64(o.Actions)
 		sums[tag+"/episodic_return"] += o.Return
 		return err

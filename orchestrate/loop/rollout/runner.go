@@ -275,7 +275,7 @@ func (r *runner) episode(step int) *episode.Episode {
 		e.Metrics[key] /= float64(max(1, len(e.Turns)))
 	}
 	maps.Copy(e.Metrics, r.game.finals)
-	e.Metrics["success"] = indicator(e.Success)
+	e.Metrics["success"] = envs.Indicator(e.Success)
 	e.Metrics["num_actions"] = float64(r.game.numActions)
 	e.Metrics["num_turns"] = float64(len(e.Turns))
 	if mode := r.player.rollout.Context; mode == contextWindow || mode == contextSingle {

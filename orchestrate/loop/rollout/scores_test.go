@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"gyre/envs"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/run/metrics"
@@ -103,7 +104,7 @@ func TestSummarize(t *testing.T) {
 		for range tokens {
 			e.Mask = append(e.Mask, true)
 		}
-		e.Metrics["success"] = indicator(success)
+		e.Metrics["success"] = envs.Indicator(success)
 		return e
 	}
 	episodes := []*episode.Episode{

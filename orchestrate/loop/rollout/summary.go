@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"gyre/envs"
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
@@ -151,7 +152,7 @@ func Summarize(episodes []*episode.Episode) Summary {
 		own := s.Tags[e.Tag] // sums, and how many are not zero
 		add := func(name string, value float64) {
 			own.Means[name] += value
-			own.NonZero[name] += indicator(value != 0)
+			own.NonZero[name] += envs.Indicator(value != 0)
 		}
 		for name, value := range e.Metrics {
 			add(name, value)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"gyre/envs"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
@@ -132,7 +133,7 @@ func (r *Rollouts) track(episodes []*episode.Episode, step int) error {
 		reply := tracking.Reply{Prompt: r.Sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label,
 			GroundTruth: e.Gold,
 			Response:    r.Sampler.Player.Text(ids), ResponseTokens: r.Sampler.Player.TokenTexts(ids),
-			Reward: flag(e.Success), Step: step,
+			Reward: envs.Indicator(e.Success), Step: step,
 			RolloutIndex: members[e.Group]}
 		members[e.Group]++
 		if e.Label == "" {
@@ -166,13 +167,6 @@ func DataName(c *config.Config) string {
 	return c.Components.Data
 }
 
-func flag(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // BatchOf makes a batch of episodes whose columns are still to be filled.
 func BatchOf(episodes []*episode.Episode) *train.Batch {
 	b := &train.Batch{Sequences: make([]train.Sequence, len(episodes))}
@@ -202,7 +196,7 @@ func coreValidation(episodes []*episode.Episode) metrics.Line {
 	for _, group := range Members(episodes) {
 		rewards, successes := make([]float64, len(group)), make([]float64, len(group))
 		for i, e := range group {
-			rewards[i], successes[i] = e.Return(), flag(e.Success)
+			rewards[i], successes[i] = e.Return(), envs.Indicator(e.Success)
 		}
 		for kind, values := range map[string][]float64{"reward": rewards, "acc": successes} {
 			key := fmt.Sprintf("val-core/%s/%s/%%s@%d", group[0].Tag, kind, len(group))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +65,7 @@ func Fingerprint(dir string) (string, error) {
 			return "", err
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 func addEnds(h io.Writer, path string) error {
@@ -178,15 +177,11 @@ func fillAdapter(m *torch.Model, tensor func(name string, shape []int64) (*weigh
 	defer torch.CloseParameters(parameters)
 	var entries []hf.Entry
 	for _, p := range parameters {
-		shape, err := p.Tensor.Shape()
+		t, err := tensor(p.Name, p.Shape)
 		if err != nil {
 			return err
 		}
-		t, err := tensor(p.Name, shape)
-		if err != nil {
-			return err
-		}
-		entries = append(entries, hf.Entry{Parameter: hf.Parameter{Name: p.Name, Shape: shape}, Tensor: t})
+		entries = append(entries, hf.Entry{Parameter: hf.Parameter{Name: p.Name, Shape: p.Shape}, Tensor: t})
 	}
 	return fill(m, entries)
 }
@@ -201,9 +196,7 @@ func SaveAdapter(ctx context.Context, m *torch.Model, dir string, c peft.Config)
 	}
 	defer torch.CloseParameters(parameters)
 	g := gatherer{ctx: ctx, group: m.Group()}
-	if err := g.addAll(parameters, "", weights.F32, m.Shard); err != nil {
-		return err
-	}
+	g.addAll(parameters, "", weights.F32, m.Shard)
 	c.Experts = Config{ModelConfig: m.Config}.ExpertsModule()
 	if err := g.write(dir != "", func() error { return peft.Save(dir, c, g.list) }); err != nil || dir == "" {
 		return err

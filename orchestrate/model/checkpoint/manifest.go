@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,10 +72,7 @@ func writeManifest(dir string, state any) error {
 	return os.WriteFile(filepath.Join(dir, ManifestName), text, 0o644)
 }
 
-func sum(data []byte) string {
-	d := sha256.Sum256(data)
-	return hex.EncodeToString(d[:])
-}
+func sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 func digest(path string) (fileRecord, error) {
 	f, err := os.Open(path)
@@ -86,7 +82,7 @@ func digest(path string) (fileRecord, error) {
 	defer f.Close()
 	h := sha256.New()
 	n, err := io.Copy(h, f)
-	return fileRecord{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+	return fileRecord{Size: n, SHA256: fmt.Sprintf("%x", h.Sum(nil))}, err
 }
 
 func readManifest(dir string) (manifest, error) {

@@ -33,9 +33,7 @@ func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype to
 	}
 	defer torch.CloseParameters(parameters)
 	g := gatherer{ctx: ctx, group: m.Group()}
-	if err := g.addAll(parameters, "", c.DType, m.Shard); err != nil {
-		return err
-	}
+	g.addAll(parameters, "", c.DType, m.Shard)
 	if err := g.write(dir != "", func() error { return hf.Save(dir, c, g.list, hf.ShardSize) }); err != nil ||
 		dir == "" || source == "" {
 		return err
@@ -56,10 +54,7 @@ func SaveOptimizer(ctx context.Context, path string, m *torch.Model, o *torch.Op
 	defer torch.CloseParameters(parameters)
 	g := gatherer{ctx: ctx, group: m.Group()}
 	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
-		held := func(i int) (torch.Shard, error) { return o.Shard(which, i) }
-		if err := g.addAll(parameters, moments[which]+".", weights.F32, held); err != nil {
-			return err
-		}
+		g.addAll(parameters, moments[which]+".", weights.F32, func(i int) (torch.Shard, error) { return o.Shard(which, i) })
 	}
 	metadata := map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)}
 	return g.write(path != "", func() error { return weights.Write(path, g.list, metadata) })
@@ -94,12 +89,8 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 		for i, p := range parameters {
 			name := moment + "." + p.Name
 			from := byName[name]
-			shape, err := p.Tensor.Shape()
-			if err != nil {
-				return err
-			}
-			if from == nil || !from.DType.Float() || !slices.Equal(from.Shape, shape) {
-				return fmt.Errorf("%s: tensor %s: missing, or not of a float type and the shape %v", path, name, shape)
+			if from == nil || !from.DType.Float() || !slices.Equal(from.Shape, p.Shape) {
+				return fmt.Errorf("%s: tensor %s: missing, or not of a float type and the shape %v", path, name, p.Shape)
 			}
 			held := func() (torch.Shard, error) { return o.Shard(which, i) }
 			if err := place(from, &buffer, held); err != nil {

@@ -109,12 +109,12 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	}
 	root := path
 	switch {
-	case exists(path, "config.json"):
+	case atomicfile.Exists(path, "config.json"):
 		found.Actor = path
 		return found, nil, VerifyModel(path)
-	case exists(path, ManifestName):
+	case atomicfile.Exists(path, ManifestName):
 		err, found.Root = Verify(path), path
-	case exists(path, "actor", "config.json"): // the models of a checkpoint, copied
+	case atomicfile.Exists(path, "actor", "config.json"): // the models of a checkpoint, copied
 	default:
 		newest, ok, passed, failed := Latest(path, prefix)
 		root, found.Root, skipped, err = newest.Dir, newest.Dir, passed, failed
@@ -131,7 +131,7 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 		return Models{}, nil, err
 	}
 	found.Actor = filepath.Join(root, "actor")
-	if exists(root, "critic", "config.json") {
+	if atomicfile.Exists(root, "critic", "config.json") {
 		found.Critic = filepath.Join(root, "critic")
 	}
 	return found, skipped, nil
@@ -165,12 +165,7 @@ func verifyModel(path string, weights bool) error {
 // inCheckpoint reports whether a directory is a model beside a manifest.
 func inCheckpoint(dir string) bool {
 	root, part := filepath.Split(dir)
-	return (part == "actor" || part == "critic") && exists(root, ManifestName)
-}
-
-func exists(elements ...string) bool {
-	_, err := os.Stat(filepath.Join(elements...))
-	return err == nil
+	return (part == "actor" || part == "critic") && atomicfile.Exists(root, ManifestName)
 }
 
 // Pending is a checkpoint being written into Dir. It ends with Commit or Discard.
@@ -227,10 +222,7 @@ func quarantine(dir string) error {
 		return err
 	}
 	aside := dir + ".corrupt"
-	for i := 2; ; i++ {
-		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
-			break
-		}
+	for i := 2; atomicfile.Exists(aside); i++ {
 		aside = fmt.Sprintf("%s.corrupt%d", dir, i)
 	}
 	if err := os.Rename(dir, aside); err != nil {

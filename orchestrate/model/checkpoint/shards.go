@@ -58,13 +58,9 @@ type gatherer struct {
 
 // addAll lists the parameters under names with a prefix; held gives this process's part of each.
 func (g *gatherer) addAll(parameters []torch.Parameter, prefix string, dtype weights.DType,
-	held func(i int) (torch.Shard, error)) error {
+	held func(i int) (torch.Shard, error)) {
 	for i, p := range parameters {
-		shape, err := p.Tensor.Shape()
-		if err != nil {
-			return err
-		}
-		g.list = append(g.list, weights.Source{Name: prefix + p.Name, DType: dtype, Shape: shape,
+		g.list = append(g.list, weights.Source{Name: prefix + p.Name, DType: dtype, Shape: p.Shape,
 			Fill: func(dst []byte) error {
 				g.done++
 				s, err := held(i)
@@ -75,7 +71,6 @@ func (g *gatherer) addAll(parameters []torch.Parameter, prefix string, dtype wei
 				return Assemble(g.ctx, g.group, s, inMemory(dtype), dst)
 			}})
 	}
-	return nil
 }
 
 // Assemble joins the parts that all processes hold of a tensor in dst, as dtype. It is collective.
@@ -126,11 +121,7 @@ func Copy(ctx context.Context, group *torch.Group, m *torch.Model, receives bool
 	defer torch.CloseParameters(parameters)
 	var whole []byte
 	for i, p := range parameters {
-		shape, err := p.Tensor.Shape()
-		if err != nil {
-			return err
-		}
-		bytes, err := weights.Source{Name: p.Name, DType: weights.F32, Shape: shape}.Bytes()
+		bytes, err := weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape}.Bytes()
 		if err != nil {
 			return err
 		}

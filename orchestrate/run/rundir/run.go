@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
@@ -49,8 +50,8 @@ func Read(name string) (*Run, error) {
 	}
 	if info.IsDir() {
 		file = filepath.Join(name, metrics.File)
-		if !exists(file) {
-			if file = filepath.Join(name, HistoryFile); !exists(file) {
+		if !atomicfile.Exists(file) {
+			if file = filepath.Join(name, HistoryFile); !atomicfile.Exists(file) {
 				return nil, fmt.Errorf("%s: expected a run directory (runs/NAME) or a metrics.jsonl; "+
 					"scripts/wandb_history.py makes a folder of a W&B run", name)
 			}
@@ -85,11 +86,6 @@ func Read(name string) (*Run, error) {
 		r.Name = cmp.Or(r.Info.Name, r.Name)
 	}
 	return r, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // ID is the run's, "" where it is not known.
@@ -219,7 +215,7 @@ var (
 // Checkpoints lists the complete checkpoints, oldest first.
 func (r *Run) Checkpoints() []Stored {
 	return slices.DeleteFunc(stored(r.Dir, checkpointName), func(s Stored) bool {
-		return !exists(filepath.Join(s.Path, "manifest.json"))
+		return !atomicfile.Exists(s.Path, "manifest.json")
 	})
 }
 

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,10 +60,7 @@ func (s *Server) Close() {
 	s.cancel()
 	s.watcher.Wait()
 	s.mu.Lock()
-	var all []*session
-	for _, ss := range s.sessions {
-		all = append(all, ss)
-	}
+	all := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
 	for _, ss := range all {
 		s.end(ss)

@@ -319,9 +319,9 @@ func TestWhatALossRefuses(t *testing.T) {
 
 // Garbage is an error, and small messages make no large tensors.
 func FuzzReadForwardBackward(f *testing.F) {
-	sparse := appendMessage(nil, 2, appendMessage(appendMessage(nil, 1, floatBytes([]float32{1})), 2, make([]byte, 24)))
+	sparse := appendMessage(nil, 2, appendMessage(appendList(nil, 1, []float32{1}), 2, make([]byte, 24)))
 	sparse = appendNumber(appendNumber(appendNumber(sparse, 3, dtypeFloat32), 4, 1<<25), 4, 1<<25)
-	d := appendEntry(appendMessage(nil, 1, appendMessage(nil, 1, appendMessage(nil, 1, int32Bytes([]int32{1, 2})))), 2,
+	d := appendEntry(appendMessage(nil, 1, appendMessage(nil, 1, appendList(nil, 1, []int32{1, 2}))), 2,
 		"weights", sparse)
 	f.Add(appendMessage(appendNumber(appendMessage(nil, 1, []byte("m")), 2, 1), 3, d))
 	f.Fuzz(func(t *testing.T, message []byte) {

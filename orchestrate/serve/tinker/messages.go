@@ -239,7 +239,7 @@ func writeForwardBackward(outputs []logprobs, metrics map[string]float64) []byte
 		var data, offsets []byte
 		for _, o := range outputs[from:to] {
 			offsets = binary.LittleEndian.AppendUint64(offsets, uint64(len(data)))
-			data = append(data, floatBytes(o.values)...)
+			data, _ = binary.Append(data, binary.LittleEndian, o.values)
 		}
 		offsets = binary.LittleEndian.AppendUint64(offsets, uint64(len(data)))
 		batched := appendNumber(appendMessage(appendMessage(nil, 1, data), 2, offsets), 3, dtypeFloat32)

@@ -98,18 +98,8 @@ func appendEntry(to []byte, number protowire.Number, key string, message []byte)
 	return appendMessage(to, number, appendMessage(appendMessage(nil, 1, []byte(key)), 2, message))
 }
 
-func int32Bytes(values []int32) []byte {
-	out := make([]byte, 0, 4*len(values))
-	for _, x := range values {
-		out = binary.LittleEndian.AppendUint32(out, uint32(x))
-	}
-	return out
-}
-
-func floatBytes(values []float32) []byte {
-	out := make([]byte, 0, 4*len(values))
-	for _, x := range values {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
-	}
-	return out
+// appendList appends numbers as bytes, each little-endian.
+func appendList[T int32 | float32](to []byte, number protowire.Number, values []T) []byte {
+	raw, _ := binary.Append(nil, binary.LittleEndian, values) // numbers of a fixed size always have bytes
+	return appendMessage(to, number, raw)
 }

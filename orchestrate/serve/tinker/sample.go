@@ -189,10 +189,10 @@ func (s *Server) reply(ctx context.Context, h *host.Host, r host.Request) (torch
 	defer func() { <-s.slots }()
 	for {
 		stream, err := h.Generate(ctx, r)
-		if err == nil {
+		switch {
+		case err == nil:
 			return stream.Wait()
-		}
-		if !errors.Is(err, host.ErrBusy) {
+		case !errors.Is(err, host.ErrBusy):
 			return torch.Output{}, err
 		}
 		select {
@@ -216,8 +216,7 @@ func (s *Server) answer(ctx context.Context, h *host.Host, in sampleRequest, out
 		if o.Finish == torch.FinishLength {
 			reason = 1
 		}
-		sequence := appendMessage(appendNumber(nil, 1, reason), 2, int32Bytes(o.Tokens))
-		sequence = appendMessage(sequence, 3, floatBytes(o.Logprobs))
+		sequence := appendList(appendList(appendNumber(nil, 1, reason), 2, o.Tokens), 3, o.Logprobs)
 		if in.TopSample > 0 {
 			whole := append(in.prompt[:n:n], o.Tokens...)
 			top, err := s.top(ctx, h, policy, whole, n, in.TopSample)
@@ -237,7 +236,7 @@ func (s *Server) answer(ctx context.Context, h *host.Host, in sampleRequest, out
 		if err != nil {
 			return nil, err
 		}
-		message = appendMessage(message, 2, floatBytes(scores))
+		message = appendList(message, 2, scores)
 	}
 	if in.TopPrompt > 0 {
 		top, err := s.top(ctx, h, policy, in.prompt, 0, in.TopPrompt)

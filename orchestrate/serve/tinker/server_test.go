@@ -127,7 +127,7 @@ func passesOf(model string, seq int, ids []int32, forward int) []byte {
 	for _, id := range ids[1:] {
 		targets = protowire.AppendFixed64(targets, uint64(id))
 	}
-	tokens := appendMessage(nil, 1, appendMessage(nil, 1, appendMessage(nil, 1, int32Bytes(ids[:len(ids)-1]))))
+	tokens := appendMessage(nil, 1, appendMessage(nil, 1, appendList(nil, 1, ids[:len(ids)-1])))
 	d := appendEntry(tokens, 2, "target_tokens", appendNumber(appendMessage(nil, 1, targets), 3, dtypeInt64))
 	out := appendMessage(appendNumber(appendMessage(nil, 1, []byte(model)), 2, seq), 3, d)
 	return appendNumber(appendMessage(out, 4, []byte("cross_entropy")), 6, forward)

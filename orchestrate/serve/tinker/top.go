@@ -46,7 +46,7 @@ func (s *Server) top(ctx context.Context, h *host.Host, policy *torch.Model, ids
 			best, scores = append(best, id), append(scores, float32(float64(row[id])-sum))
 		}
 	}
-	message := appendMessage(appendMessage(nil, 1, int32Bytes(best)), 2, floatBytes(scores))
+	message := appendList(appendList(nil, 1, best), 2, scores)
 	return appendNumber(appendNumber(message, 3, k), 4, len(ids)-first), nil
 }
 

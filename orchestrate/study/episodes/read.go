@@ -3,7 +3,6 @@ package episodes
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,9 +181,4 @@ func (s *Source) replay(ctx context.Context, e *episode.Episode, v *View) error 
 		v.Turns[k].Board, v.Turns[k].Actions = frames[k+1].Board, frames[k+1].Actions
 	}
 	return nil
-}
-
-func has(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

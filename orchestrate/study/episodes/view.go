@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/loop/episode"
 )
 
@@ -171,7 +172,7 @@ func (s *Source) columns(e *episode.Episode, v *View) error {
 	step, err := episode.ReadLearned(path)
 	learned, kept := step[v.Episode]
 	switch {
-	case err != nil && !has(path):
+	case err != nil && !atomicfile.Exists(path):
 		v.note("not recorded: an older version wrote this run, or the filter kept no group of this step")
 		return nil
 	case err != nil:

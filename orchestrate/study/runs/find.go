@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -29,7 +30,7 @@ func Find(roots []string) (runs, studies []string, err error) {
 			return nil, nil, fmt.Errorf("expected a run (`gyre train` makes one) or a folder of runs: %w", err)
 		}
 		root = filepath.Clean(root)
-		if has(root, metrics.File) {
+		if atomicfile.Exists(root, metrics.File) {
 			runs = append(runs, root)
 		}
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -41,10 +42,10 @@ func Find(roots []string) (runs, studies []string, err error) {
 				strings.Count(strings.TrimPrefix(path, root), string(filepath.Separator)) > deepest {
 				return filepath.SkipDir
 			}
-			if has(path, "state.json") && has(path, "summary.json") {
+			if atomicfile.Exists(path, "state.json") && atomicfile.Exists(path, "summary.json") {
 				studies = append(studies, path)
 			}
-			if has(path, "run.json") || has(path, rundir.HistoryFile) {
+			if atomicfile.Exists(path, "run.json") || atomicfile.Exists(path, rundir.HistoryFile) {
 				runs = append(runs, path)
 				return filepath.SkipDir
 			}
@@ -59,9 +60,4 @@ func Find(roots []string) (runs, studies []string, err error) {
 		*list = slices.Compact(*list)
 	}
 	return runs, studies, nil
-}
-
-func has(dir, name string) bool {
-	_, err := os.Stat(filepath.Join(dir, name))
-	return err == nil
 }

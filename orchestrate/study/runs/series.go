@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -29,7 +30,7 @@ type Series struct {
 // OpenSeries names the metrics of a run's folder; nothing is read yet.
 func OpenSeries(dir string) *Series {
 	file := filepath.Join(dir, metrics.File)
-	if !has(dir, metrics.File) && has(dir, rundir.HistoryFile) {
+	if !atomicfile.Exists(dir, metrics.File) && atomicfile.Exists(dir, rundir.HistoryFile) {
 		file = filepath.Join(dir, rundir.HistoryFile)
 	}
 	return &Series{path: file, columns: map[string][]float64{}}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -83,11 +82,6 @@ func (s *Study) summaryLog() string {
 const separator = " | "
 
 // exists tells whether a path is there.
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 func (s *Study) title() string { return cmp.Or(s.Title, s.Name) }
 
 // slot is a place for one run at a time.

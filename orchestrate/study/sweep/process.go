@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/child"
 	"gyre/orchestrate/run/rundir"
 )
@@ -89,7 +90,7 @@ func (r *Run) openLog() (*os.File, error) {
 
 // awaitOrphan waits for a run's process that a killed study left behind.
 func (x *execution) awaitOrphan(ctx context.Context, r *Run) {
-	for said := false; exists(r.Dir) && ctx.Err() == nil; said = true {
+	for said := false; atomicfile.Exists(r.Dir) && ctx.Err() == nil; said = true {
 		lock, err := rundir.Lock(r.Dir)
 		if err == nil {
 			lock.Close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
 )
@@ -103,7 +104,7 @@ func (x *execution) leaders() []trial {
 		}
 	}
 	for _, t := range x.trials {
-		if _, ok := t.score(t.rung()); !ok && exists(t.runs[0].Dir) {
+		if _, ok := t.score(t.rung()); !ok && atomicfile.Exists(t.runs[0].Dir) {
 			out = append(out, t)
 		}
 	}

@@ -111,7 +111,7 @@ func (st *state) plan(runs []*Run) ([]*Run, error) {
 		}
 		known := st.Runs[i]
 		if !slices.Equal(known.Overrides, r.Overrides) {
-			if exists(known.Dir) {
+			if atomicfile.Exists(known.Dir) {
 				return nil, fmt.Errorf("%s: condition %s, seed %d began with %q and the study now says %q: choose "+
 					"another study.name, or remove %s to repeat it",
 					st.path, r.Condition, r.Seed, known.Overrides, r.Overrides, known.Dir)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/exitcode"
 	"gyre/internal/settings"
 	"gyre/internal/table"
@@ -234,7 +235,7 @@ func TestAStateThatCannotBeWrittenEndsTheStudy(t *testing.T) {
 		Runs: []*Run{r}}}
 	x.options = Options{Command: "true", Console: console}
 	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1})
-	if err == nil || !strings.Contains(err.Error(), "not a directory") || exists(r.Log) {
+	if err == nil || !strings.Contains(err.Error(), "not a directory") || atomicfile.Exists(r.Log) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -108,19 +108,17 @@ func onlyWeights(dir string) (string, error) {
 }
 
 // openFiles opens files and puts their tensors under canonical names.
-func openFiles(dir string, files []string, layout string) (*Weights, error) {
-	w := &Weights{Tensors: map[string]*weights.Tensor{}, Layout: layout}
-	if err := w.open(dir, files); err != nil {
-		return nil, errors.Join(err, w.Close())
-	}
-	return w, nil
-}
-
-func (w *Weights) open(dir string, files []string) error {
+func openFiles(dir string, files []string, layout string) (w *Weights, err error) {
+	w = &Weights{Tensors: map[string]*weights.Tensor{}, Layout: layout}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
 	for _, file := range files {
 		f, err := weights.Open(filepath.Join(dir, file))
 		if err != nil {
-			return err
+			return w, err
 		}
 		w.files = append(w.files, f)
 		for _, t := range f.Tensors {
@@ -129,13 +127,13 @@ func (w *Weights) open(dir string, files []string) error {
 				continue
 			}
 			if other := w.Tensors[name]; other != nil {
-				return fmt.Errorf("tensor %s is there twice: in %s and in %s", name, other.File, t.File)
+				return w, fmt.Errorf("tensor %s is there twice: in %s and in %s", name, other.File, t.File)
 			}
 			t.Name = name
 			w.Tensors[name] = t
 		}
 	}
-	return nil
+	return w, nil
 }
 
 // ownName is a name of a CausalLM behind the prefixes of DataParallel, torch.compile and whatever held the model as an
