@@ -2,7 +2,6 @@ package game2048
 
 import (
 	"bytes"
-	"slices"
 )
 
 // board holds the exponents of the tiles, row by row; 0 is an empty cell and 11 the tile 2048.
@@ -79,5 +78,3 @@ func (b *board) spawn(k int, tile byte) {
 }
 
 func (b *board) empty() int { return bytes.Count(b[:], []byte{0}) }
-
-func (b *board) largest() byte { return slices.Max(b[:]) }

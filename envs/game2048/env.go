@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -115,7 +116,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if g.options.Log {
 		r.Reward = 0.1 * math.Log2(max(0, raw)+1)
 	}
-	largest := 1 << g.board.largest()
+	largest := 1 << slices.Max(g.board[:])
 	r.Success = largest >= g.options.Target
 	r.Done = g.board.stuck() || r.Success && !g.options.PlayOn
 	r.Info = map[string]float64{"raw_reward": raw, "final_score": float64(g.score), "final_max_tile": float64(largest)}

@@ -138,7 +138,8 @@ func (g *gatherer) take() []*call {
 	for _, c := range g.waiting {
 		switch {
 		case c.ctx.Err() != nil: // its caller has left
-		case len(batch) == 0, len(batch) < g.takes && c.goesWith(batch[0]):
+		case len(batch) == 0, len(batch) < g.takes && c.method == batch[0].method && !c.alone && !batch[0].alone &&
+			bytes.Equal(c.config, batch[0].config):
 			c.sent = true
 			batch = append(batch, c)
 		default:
@@ -147,10 +148,6 @@ func (g *gatherer) take() []*call {
 	}
 	g.waiting = rest
 	return batch
-}
-
-func (c *call) goesWith(other *call) bool {
-	return c.method == other.method && !c.alone && !other.alone && bytes.Equal(c.config, other.config)
 }
 
 // send makes the request of some calls and hands out its answer. It is given up when all who asked have left.

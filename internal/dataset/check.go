@@ -91,11 +91,6 @@ func Check(s *Set, against *Set, measure Measure, scores func(row Row, reply str
 	return r, nil
 }
 
-// Permutation is a fixed order of n rows: the same for a seed on every machine.
-func Permutation(n int, seed int64) []int {
-	return rand.New(rand.NewPCG(uint64(seed), 0x9e3779b97f4a7c15)).Perm(n)
-}
-
 // Split draws validation rows. Rows with the same problem stay on the same side; both sides are in the file's order.
 func Split(t *Table, validation int, seed int64) (train, held []int) {
 	groups := map[string][]int{}
@@ -107,7 +102,7 @@ func Split(t *Table, validation int, seed int64) (train, held []int) {
 		}
 		groups[key] = append(groups[key], i)
 	}
-	for _, k := range Permutation(len(order), seed) {
+	for _, k := range rand.New(rand.NewPCG(uint64(seed), 0x9e3779b97f4a7c15)).Perm(len(order)) {
 		group := groups[order[k]]
 		if len(held)+len(group) <= validation {
 			held = append(held, group...)

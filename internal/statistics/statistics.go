@@ -163,8 +163,7 @@ func (m *Moments) Add(v float64) {
 	m.m2 += d * (v - m.mean)
 }
 
-// Count is how many values were added, Mean their mean (0 for none).
-func (m *Moments) Count() int    { return m.n }
+// Mean is that of the values that were added (0 for none).
 func (m *Moments) Mean() float64 { return m.mean }
 
 // Variance is the unbiased one; 0 for fewer than two values.

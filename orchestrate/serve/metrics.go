@@ -1,12 +1,10 @@
 package serve
 
 import (
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"gyre/orchestrate/serve/host"
 	"gyre/torch"
@@ -67,8 +65,4 @@ func (m *Metrics) count(pattern string, status int, took time.Duration) {
 	}
 	m.requests.WithLabelValues(pattern, strconv.Itoa(status)).Inc()
 	m.seconds.WithLabelValues(pattern).Observe(took.Seconds())
-}
-
-func (m *Metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }

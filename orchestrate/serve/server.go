@@ -27,6 +27,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"gyre/orchestrate/serve/host"
 )
 
@@ -63,7 +65,7 @@ func New(h *host.Host, o Options) *Server {
 	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 30*time.Second)
 	s := &Server{Host: h, options: o, mux: http.NewServeMux(), Metrics: newMetrics(h),
 		log: slog.New(slog.NewTextHandler(o.Log, nil))}
-	s.Handle("GET /metrics", s.Metrics.handler())
+	s.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.Registry, promhttp.HandlerOpts{}))
 	for _, pattern := range []string{"GET /healthz", "GET /health"} {
 		s.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			Answer(w, http.StatusOK, map[string]string{"status": "ok"})

@@ -201,6 +201,3 @@ func (w *workers) do(r *runner, run func(context.Context) error) {
 		w.done <- result{r, err}
 	})
 }
-
-// close waits for the tasks.
-func (w *workers) close() { w.running.Wait() }

@@ -42,7 +42,7 @@ func newFloor(ctx context.Context, p *Player, episodes int) *floor {
 // close ends the workers. Of episodes that are not over it leaves nothing behind in the sampler or in the environments.
 func (f *floor) close(runners []*runner) error {
 	f.cancel()
-	f.workers.close()
+	f.workers.running.Wait()
 	for _, one := range runners {
 		if !one.over {
 			one.leave() // what goes wrong in this does not matter to an interrupted run

@@ -226,14 +226,6 @@ func (g *game) write(ctx context.Context, actions []string) string {
 	return text
 }
 
-// observe renders the state.
-func (g *game) observe(ctx context.Context) (envs.Observation, error) {
-	return call(ctx, g, func(_ context.Context, env envs.Env) (envs.Observation, error) {
-		state := env.Observe()
-		return state, checkMessages(state, false)
-	})
-}
-
 // solve asks the environment's expert for the actions from here; none means that there is no way.
 func (g *game) solve(ctx context.Context) ([]string, error) {
 	solver, ok := g.env.(envs.Solver)

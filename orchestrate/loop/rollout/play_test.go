@@ -289,7 +289,7 @@ func TestFailuresAreSeenWheneverTheyCome(t *testing.T) {
 		if err := (&floor{player: &Player{}, away: 1, workers: workers}).collect(t.Context()); !errors.Is(err, failed) {
 			t.Errorf("after %v: %v", wait, err)
 		}
-		workers.close()
+		workers.running.Wait()
 	}
 }
 

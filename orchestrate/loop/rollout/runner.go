@@ -199,7 +199,10 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 		r.finish(episode.Turns)
 		return nil
 	}
-	state, err := r.game.observe(ctx)
+	state, err := call(ctx, &r.game, func(_ context.Context, env envs.Env) (envs.Observation, error) {
+		state := env.Observe()
+		return state, checkMessages(state, false)
+	})
 	if err != nil {
 		r.finish(r.game.stop)
 		return nil

@@ -86,14 +86,10 @@ func readJSON(dir, name string, v any) (found bool, err error) {
 // recognised, and the post-processor's tokens (a BOS, say) are put around it. Without, everything in the text is
 // ordinary text and nothing is put around it. The only error is a text longer than bpe.MaxText.
 func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
-	if !special {
-		return t.EncodeOrdinary(text)
+	if special {
+		return t.EncodeDocument(text)
 	}
-	ids, err := t.EncodeMarkup(text)
-	if err != nil {
-		return nil, err
-	}
-	return t.Surround(ids), nil
+	return t.EncodeOrdinary(text)
 }
 
 // Vocabulary returns the bytes of every id below VocabSize; unused ids are nil.

@@ -1,7 +1,6 @@
 package rundir
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,7 +115,3 @@ func (d *Dir) WriteInfo(info Info) error {
 	}
 	return writeFile(d.File("run.json"), append(data, '\n'))
 }
-
-// newID is eight letters and digits, as experiment trackers have them. It names the run only: nothing that is
-// computed depends on it.
-func newID() string { return strings.ToLower(rand.Text()[:8]) }

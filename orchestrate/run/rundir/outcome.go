@@ -57,7 +57,7 @@ func (r *Run) Outcome() Outcome {
 			o.Rule = rule
 		}
 	}
-	o.Success = r.Validations()
+	o.Success = r.Mean("val-env/*/success") // over tags where there are several
 	for i, p := range o.Success {
 		if p.Step == 0 {
 			o.Baseline = p.Value
@@ -77,9 +77,6 @@ func (r *Run) Outcome() Outcome {
 	o.Total = o.Train + o.Eval + o.Phases["checkpoint"]
 	return o
 }
-
-// Validations are the validation success rates, the mean over tags where there are several.
-func (r *Run) Validations() []Point { return r.Mean("val-env/*/success") }
 
 func values(points []Point) []float64 {
 	out := make([]float64, len(points))

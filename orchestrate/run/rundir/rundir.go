@@ -11,6 +11,7 @@
 package rundir
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,8 @@ func Open(path string, resume bool) (*Dir, error) {
 		lock.Close()
 		return nil, err
 	}
-	d := &Dir{Path: path, ID: newID(), lock: lock, fresh: fresh}
+	// The ID is eight letters and digits, as experiment trackers have them. Nothing that is computed depends on it.
+	d := &Dir{Path: path, ID: strings.ToLower(rand.Text()[:8]), lock: lock, fresh: fresh}
 	if d.Before, err = ReadInfo(path); err == nil {
 		err = atomicfile.Sweep(path)
 	}
@@ -164,7 +166,7 @@ func (d *Dir) Close() error {
 	if d.lock == nil {
 		return nil
 	}
-	err := errors.Join(d.Log.close(), d.lock.Close())
+	err := errors.Join(d.Log.file.Close(), d.lock.Close())
 	d.lock = nil
 	return err
 }
@@ -198,8 +200,6 @@ func openLog(path string) (*Log, error) {
 	}
 	return &Log{file: f, Console: os.Stderr}, nil
 }
-
-func (l *Log) close() error { return l.file.Close() }
 
 // Infof says what is going on.
 func (l *Log) Infof(format string, args ...any) { l.line(fmt.Sprintf(format, args...)) }

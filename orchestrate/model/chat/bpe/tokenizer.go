@@ -159,9 +159,11 @@ func (t *Tokenizer) EncodeMarkup(text string) ([]int32, error) {
 	return ids, err
 }
 
-// Surround puts the tokens around ids that the post-processor adds (a BOS, for instance).
-func (t *Tokenizer) Surround(ids []int32) []int32 {
-	return slices.Concat(t.around.prefix, ids, t.around.suffix)
+// EncodeDocument is EncodeMarkup with the tokens around it that the post-processor adds (a BOS, for instance), which
+// gives the ids of transformers' tokenizer(text).
+func (t *Tokenizer) EncodeDocument(text string) ([]int32, error) {
+	ids, err := t.EncodeMarkup(text)
+	return slices.Concat(t.around.prefix, ids, t.around.suffix), err
 }
 
 // ID returns the id of a token as the file spells it.
