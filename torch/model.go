@@ -113,6 +113,15 @@ type Parameter struct {
 	Tensor *Tensor // aliases the model's storage
 }
 
+// Elements is how many numbers it holds.
+func (p Parameter) Elements() int64 {
+	n := int64(1)
+	for _, size := range p.Shape {
+		n *= size
+	}
+	return n
+}
+
 // Parameters lists the weights in the order of all parameter-shaped sets (gradients, optimizer moments). Fused storage
 // appears as its Hugging Face parts, a tied head once as model.embed_tokens.weight. The caller closes the tensors (see
 // [CloseParameters]); after changing their values it calls [Model.Touch].

@@ -138,8 +138,7 @@ func generateRows(c *cli.Context, engine generation.Engine, requests []torch.Req
 			o := results[next]
 			line := generated{IDs: o.Tokens, Logprobs: o.Logprobs, FinishReason: o.Finish.String()}
 			if tokenizer != nil {
-				text := tokenizer.Decode(o.Tokens, true)
-				line.Text = &text
+				line.Text = new(tokenizer.Decode(o.Tokens, true))
 			}
 			broken = cmp.Or(broken, write(out, line))
 		}

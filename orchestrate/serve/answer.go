@@ -12,6 +12,14 @@ import (
 	"gyre/torch"
 )
 
+// Given is what a request gives, or else the default.
+func Given[T any](value *T, otherwise T) T {
+	if value == nil {
+		return otherwise
+	}
+	return *value
+}
+
 // Error is an error as OpenAI's API has it.
 type Error struct {
 	Status  int    `json:"-"`

@@ -121,8 +121,7 @@ func means(groups []summary, sums bool) Means {
 	m := Means{Std: mean(func(s summary) float64 { return s.std }), Max: mean(func(s summary) float64 { return s.max }),
 		Mean: mean(func(s summary) float64 { return s.mean })}
 	if sums {
-		total := mean(func(s summary) float64 { return s.sum })
-		m.Sum = &total
+		m.Sum = new(mean(func(s summary) float64 { return s.sum }))
 	}
 	return m
 }

@@ -127,10 +127,10 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 		whole.Groups = append(whole.Groups, bucket.Groups...)
 	}
 	report := &Report{Options: o, Terms: s.names(),
-		Plan: NewPlan(entries(m.parameters), len(s.Columns), len(whole.Groups), len(buckets), o)}
+		Plan: NewPlan(entries(m.named), len(s.Columns), len(whole.Groups), len(buckets), o)}
 	m.keep = report.Plan.Keep
 	if o.Profile == Exact {
-		report.layers = layers(m.parameters)
+		report.layers = layers(m.named)
 	}
 	for _, bucket := range append(slices.Clone(buckets), whole) {
 		rows := bucket.Rows()

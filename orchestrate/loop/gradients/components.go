@@ -71,7 +71,7 @@ func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantage
 	}
 	defer own.close()
 	m := &components{measurement: own, list: comparedOf(a, s.Columns), alike: a.Tokens == nil}
-	report := &ComponentReport{Components: len(a.Names), parameters: own.parameters}
+	report := &ComponentReport{Components: len(a.Names), parameters: own.named}
 	for _, x := range m.list {
 		report.Names = append(report.Names, x.name)
 	}
@@ -81,7 +81,7 @@ func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantage
 	if o.Permutations > 0 {
 		m.sketches = make([][]float32, s.Batch.Len())
 	}
-	report.Bytes = ComponentBytes(entries(own.parameters),
+	report.Bytes = ComponentBytes(entries(own.named),
 		ComponentBuffers(len(a.Names), len(m.list)-len(a.Names)-1, o.Buckets != nil), s.Batch.Len(), o.Permutations)
 	fresh := torch.NewOwnGradients // no other rank has a part in an episode's own
 	if s.Policy.OneByOne() {

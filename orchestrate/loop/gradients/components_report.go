@@ -8,6 +8,7 @@ import (
 	"gyre/internal/statistics"
 	"gyre/internal/table"
 	"gyre/orchestrate/run/metrics"
+	"gyre/torch"
 )
 
 // ComponentReport is what the gradients of reward components are like. A number that does not exist (the cosine with
@@ -17,7 +18,7 @@ type ComponentReport struct {
 	Components int      // so many of them are components of the reward
 	Bytes      int64
 
-	parameters []parameter
+	parameters []torch.Parameter
 	gram       gram
 	buckets    []*sum
 	bands      map[[2]int]Band // by pair; none where rewards are not permuted

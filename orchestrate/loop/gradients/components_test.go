@@ -351,7 +351,7 @@ func TestProjection(t *testing.T) {
 // (1, 0) and half of (0, 2) make half of (2, 2), at its angle; the sum without weights lies elsewhere.
 func TestSelfChecks(t *testing.T) {
 	r := &ComponentReport{Names: []string{"a", "b", Total}, Components: 2, Bytes: 3 << 19,
-		parameters: []parameter{{"x", 1}},
+		parameters: []torch.Parameter{{Name: "x"}},
 		gram:       gram{3, [][]float64{{1}, {0}, {2}, {4}, {4}, {8}}}}
 	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
 	v := componentLine(r)

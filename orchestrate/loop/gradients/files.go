@@ -113,11 +113,11 @@ func Save(ctx context.Context, path string, world *ranks.World, names []string, 
 	var arrays []npz.Array
 	for k, name := range names {
 		for i, p := range parameters {
-			shape := p.Shape
-			values, err := whole(ctx, world, gradients[k], i, shape)
+			values, err := whole(ctx, world, gradients[k], i, p)
 			if err != nil {
 				return err
 			}
+			shape := p.Shape
 			if projection && len(values) > projected {
 				values, shape = project(p.Name, values), []int64{projected}
 			}
@@ -135,18 +135,14 @@ func Save(ctx context.Context, path string, world *ranks.World, names []string, 
 	return atomicfile.Write(path, func(w io.Writer) error { return npz.Write(w, arrays) })
 }
 
-// whole is the gradient of parameter i, which every rank holds a shard of. It is collective.
-func whole(ctx context.Context, world *ranks.World, from *torch.Gradients, i int, shape []int64) ([]float32, error) {
+// whole is the gradient of p, parameter i, which every rank holds a shard of. It is collective.
+func whole(ctx context.Context, world *ranks.World, from *torch.Gradients, i int, p torch.Parameter) ([]float32, error) {
 	shard, err := from.Shard(i)
 	if err != nil {
 		return nil, err
 	}
 	defer shard.Tensor.Close()
-	entries := int64(1)
-	for _, n := range shape {
-		entries *= n
-	}
-	data, values := make([]byte, 4*entries), make([]float32, entries)
+	data, values := make([]byte, 4*p.Elements()), make([]float32, p.Elements())
 	if err := checkpoint.Assemble(ctx, world.Group(), shard, torch.F32, data); err != nil {
 		return nil, err
 	}

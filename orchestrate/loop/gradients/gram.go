@@ -10,27 +10,10 @@ import (
 	"gyre/torch"
 )
 
-// parameter is one of the model's, with the number of its entries.
-type parameter struct {
-	name string
-	size int64
-}
-
-func parametersOf(named []torch.Parameter) (list []parameter) {
-	for _, p := range named {
-		size := int64(1)
-		for _, n := range p.Shape {
-			size *= n
-		}
-		list = append(list, parameter{p.Name, size})
-	}
-	return list
-}
-
 // entries is how many numbers the parameters hold.
-func entries(parameters []parameter) (n int64) {
+func entries(parameters []torch.Parameter) (n int64) {
 	for _, p := range parameters {
-		n += p.size
+		n += p.Elements()
 	}
 	return n
 }
@@ -66,17 +49,17 @@ type scope struct {
 var everything = scope{"global", "all", func(int) bool { return true }}
 
 // scopes are the sets of parameters of one kind, in the order of the parameters.
-func scopes(kind string, parameters []parameter, nameOf func(parameter string) string) (out []scope) {
+func scopes(kind string, parameters []torch.Parameter, nameOf func(parameter string) string) (out []scope) {
 	for _, p := range parameters {
-		name := nameOf(p.name)
+		name := nameOf(p.Name)
 		if !slices.ContainsFunc(out, func(s scope) bool { return s.name == name }) {
-			out = append(out, scope{kind, name, func(i int) bool { return nameOf(parameters[i].name) == name }})
+			out = append(out, scope{kind, name, func(i int) bool { return nameOf(parameters[i].Name) == name }})
 		}
 	}
 	return out
 }
 
-func layers(parameters []parameter) []scope { return scopes("layer", parameters, Layer) }
+func layers(parameters []torch.Parameter) []scope { return scopes("layer", parameters, Layer) }
 
 // gram holds the inner products of all pairs of some gradients, apart for every parameter.
 type gram struct {
@@ -86,7 +69,7 @@ type gram struct {
 
 // gramOf takes the inner products of gradients, which it names in its errors. They must be finite: nothing could be
 // said about others.
-func gramOf(buffers []*torch.Gradients, names []string, parameters []parameter) (gram, error) {
+func gramOf(buffers []*torch.Gradients, names []string, parameters []torch.Parameter) (gram, error) {
 	products, err := torch.Products(buffers)
 	if err != nil {
 		return gram{}, err
@@ -95,7 +78,7 @@ func gramOf(buffers []*torch.Gradients, names []string, parameters []parameter) 
 	for i, name := range names {
 		for p, square := range g.at(i, i) {
 			if !statistics.Finite(square) {
-				return gram{}, fmt.Errorf("the %s gradient at %s is not finite: %w", name, parameters[p].name,
+				return gram{}, fmt.Errorf("the %s gradient at %s is not finite: %w", name, parameters[p].Name,
 					torch.ErrNotFinite)
 			}
 		}
@@ -128,12 +111,12 @@ func (g gram) cosine(i, j int, s scope) (float64, bool) {
 }
 
 // cosineBySize is the mean of the parameters' cosines, weighted by their size; of those parameters that have one.
-func (g gram) cosineBySize(i, j int, parameters []parameter) (float64, bool) {
+func (g gram) cosineBySize(i, j int, parameters []torch.Parameter) (float64, bool) {
 	sum, size := 0.0, 0.0
 	for p, x := range parameters {
 		if c, ok := statistics.Cosine(g.at(i, j)[p], g.at(i, i)[p], g.at(j, j)[p]); ok {
-			sum += c * float64(x.size)
-			size += float64(x.size)
+			sum += c * float64(x.Elements())
+			size += float64(x.Elements())
 		}
 	}
 	return sum / max(size, 1), size > 0

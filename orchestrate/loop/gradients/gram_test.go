@@ -58,9 +58,9 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 			tensor.Close()
 		}
 	}
-	var list []parameter
+	var list []torch.Parameter
 	for _, p := range parameters {
-		list = append(list, parameter{name: p.Name})
+		list = append(list, torch.Parameter{Name: p.Name})
 	}
 	g, err := gramOf(b, []string{"a", "b", "sum"}, list)
 	if err != nil {

@@ -83,11 +83,10 @@ func (s Subject) backward(ctx context.Context, into buffers) ([]float64, error) 
 // measurement is one at work. Close it.
 type measurement struct {
 	Subject
-	ctx        context.Context
-	named      []torch.Parameter
-	parameters []parameter
-	keep       bool // every gradient stays in buffers of its own
-	all        buffers
+	ctx   context.Context
+	named []torch.Parameter
+	keep  bool // every gradient stays in buffers of its own
+	all   buffers
 	// The buffers of the group, the bucket and the batch that are being added up.
 	group, bucket, whole buffers
 }
@@ -95,7 +94,6 @@ type measurement struct {
 func begin(ctx context.Context, s Subject) (m *measurement, err error) {
 	m = &measurement{Subject: s, ctx: ctx}
 	m.named, err = s.Policy.Model.Parameters()
-	m.parameters = parametersOf(m.named)
 	return m, err
 }
 
@@ -192,7 +190,7 @@ func (m *measurement) byGroup(s *sum, into buffers, add adder) error {
 
 // finish takes the inner products of a sum that is complete.
 func (m *measurement) finish(s *sum, gradient buffers, columns []string) (err error) {
-	if s.gram, err = gramOf(gradient, columns, m.parameters); err != nil || s.groups == nil {
+	if s.gram, err = gramOf(gradient, columns, m.named); err != nil || s.groups == nil {
 		return err
 	}
 	for c, g := range gradient {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"gyre/orchestrate/loop/train"
-	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
@@ -101,7 +100,7 @@ func (s *Shares) Metrics() (m ShareMetrics, err error) {
 		if err != nil {
 			return m, err
 		}
-		m.Shares[bucket.Name] = Share{norm, metrics.Of(float64(len(bucket.Rows()))), metrics.Of(bucket.MeanStd())}
+		m.Shares[bucket.Name] = Share{norm, new(float64(len(bucket.Rows()))), new(bucket.MeanStd())}
 	}
 	norm, err := s.own.Norm()
 	m.Shares["all"] = Share{Norm: norm}

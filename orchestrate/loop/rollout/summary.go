@@ -9,7 +9,6 @@ import (
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
-	"gyre/orchestrate/run/metrics"
 )
 
 // Sources: RAGEN's reward normalisation. The deviation is the unbiased one, and a set whose deviation is at most
@@ -162,7 +161,7 @@ func Summarize(episodes []*episode.Episode) Summary {
 		}
 	}
 	if len(episodes) > 0 {
-		s.Length = metrics.Of(tokens / float64(len(episodes)))
+		s.Length = new(tokens / float64(len(episodes)))
 	}
 	mean, found := 0.0, false
 	for _, tag := range slices.Sorted(maps.Keys(count)) { // in order: a sum's rounding must not differ between runs

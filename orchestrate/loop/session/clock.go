@@ -96,12 +96,10 @@ func (c *Clock) Sampling(before, after torch.EngineStats) {
 		Proposed: int(after.ProposedTokens - before.ProposedTokens),
 		Accepted: int(after.AcceptedTokens - before.AcceptedTokens)}
 	if rows := int(after.HeadRows-before.HeadRows) - c.engine.Proposed; rows > 0 {
-		each := 1 + float64(c.engine.Accepted)/float64(rows)
-		c.engine.TokensPerPass = &each
+		c.engine.TokensPerPass = new(1 + float64(c.engine.Accepted)/float64(rows))
 	}
 	if asked := after.PromptTokens - before.PromptTokens; asked > 0 {
-		rate := float64(after.CachedTokens-before.CachedTokens) / float64(asked)
-		c.engine.HitRate = &rate
+		c.engine.HitRate = new(float64(after.CachedTokens-before.CachedTokens) / float64(asked))
 	}
 }
 

@@ -102,8 +102,7 @@ func (e *Evaluator) Round(ctx context.Context, n int) (*Evaluation, error) {
 	} else {
 		before := e.server.Usage()
 		out.Episodes, stats, err = e.watch(ctx, e.remote, plan, label)
-		used := e.server.Usage().Since(before)
-		out.Usage = &used
+		out.Usage = new(e.server.Usage().Since(before))
 	}
 	if err != nil {
 		return nil, err
@@ -123,7 +122,7 @@ func (e *Evaluator) Round(ctx context.Context, n int) (*Evaluation, error) {
 func (e *Evaluation) Summarize() {
 	line, found := metrics.Line{}, rollout.Summarize(e.Episodes)
 	if e.Usage != nil && e.Usage.Texts > 0 {
-		found.Length = metrics.Of(float64(e.Usage.Completion) / float64(e.Usage.Texts))
+		found.Length = new(float64(e.Usage.Completion) / float64(e.Usage.Texts))
 	}
 	line.Add(found)
 	e.Metrics = line.Floats()

@@ -152,8 +152,7 @@ func logprobsOf(e *episode.Episode, turn episode.Turn) []*float64 {
 	out := make([]*float64, turn.End-turn.Reply)
 	for t := range out {
 		if e.Logprob != nil {
-			p := float64(e.Logprob[turn.Reply+t])
-			out[t] = &p
+			out[t] = new(float64(e.Logprob[turn.Reply+t]))
 		}
 	}
 	return out

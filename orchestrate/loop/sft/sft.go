@@ -242,7 +242,7 @@ const linesPerEpoch = 10
 // write logs a line under the number of optimizer steps taken.
 func (t *Trainer) write(line *sftLine, samples int) error {
 	if line.of > 0 {
-		line.Loss, line.GradNorm = metrics.Of(line.losses/line.tokens), metrics.Of(line.norms/line.of)
+		line.Loss, line.GradNorm = new(line.losses/line.tokens), new(line.norms/line.of)
 	}
 	perEpoch := (samples + t.Config.SFT.Batch - 1) / t.Config.SFT.Batch
 	steps, all := int(t.Actor.Optimizer.Steps()), perEpoch*t.Config.SFT.Epochs

@@ -142,8 +142,7 @@ func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episo
 	}
 	chosen, err := analyse(false)
 	if err == nil {
-		kept := chosen.Batch.Len()
-		out.line.Add(sourceMetrics{Source: len(episodes), Kept: &kept, Filter: &chosen.Metrics})
+		out.line.Add(sourceMetrics{Source: len(episodes), Kept: new(chosen.Batch.Len()), Filter: &chosen.Metrics})
 	}
 	return chosen, err
 }

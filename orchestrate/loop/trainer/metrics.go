@@ -136,8 +136,7 @@ func newDataMetrics(s *Selection, trajectories []advantage.Trajectory) *dataMetr
 		}
 	}
 	if s.Batch.Values != nil {
-		explained := 1 - residual.Variance()/(target.Variance()+1e-5)
-		m.Explained = &explained
+		m.Explained = new(1 - residual.Variance()/(target.Variance()+1e-5))
 	}
 	return &m
 }
@@ -171,14 +170,14 @@ func newActorMetrics(o train.Objective, fit fitMetrics, sum train.Losses) actorM
 	task, entropy, kl, n := sum.Columns[0], sum.Columns[1], sum.Columns[2], float64(fit.batches)
 	m := actorMetrics{Fit: fit, PolicyLoss: task.Loss / n, Entropy: entropy.Value / n, EntropyLoss: entropy.Value / n}
 	if t := sum.Tokens; t > 0 {
-		m.Clipped, m.ClippedLower, m.LogRatio = metrics.Of(task.Clipped/t), metrics.Of(task.ClippedLower/t),
-			metrics.Of(sum.LogRatio/t)
+		m.Clipped, m.ClippedLower, m.LogRatio = new(task.Clipped/t), new(task.ClippedLower/t),
+			new(sum.LogRatio/t)
 	}
 	if o.KL != torch.KLNone {
-		m.KLLoss, m.KLCoef = metrics.Of(kl.Value/n), metrics.Of(o.KLCoef)
+		m.KLLoss, m.KLCoef = new(kl.Value/n), new(o.KLCoef)
 	}
 	if len(sum.Columns) > 3 {
-		m.Balance = metrics.Of(sum.Columns[3].Value / n)
+		m.Balance = new(sum.Columns[3].Value / n)
 	}
 	return m
 }
@@ -194,7 +193,7 @@ type criticMetrics struct {
 func newCriticMetrics(fit fitMetrics, sum train.Losses) criticMetrics {
 	m := criticMetrics{Fit: fit, Loss: sum.Columns[0].Loss / float64(fit.batches)}
 	if t := sum.Tokens; t > 0 {
-		m.Clipped, m.Value = metrics.Of(sum.Columns[0].Clipped/t), metrics.Of(sum.ValueSum/t)
+		m.Clipped, m.Value = new(sum.Columns[0].Clipped/t), new(sum.ValueSum/t)
 	}
 	return m
 }

@@ -115,8 +115,7 @@ func (s *Selection) objective(c *config.Config) train.Objective {
 // prepare fills all columns of a selection.
 func (p *preparation) prepare(ctx context.Context, s *Selection, line metrics.Line) error {
 	if p.entropy != nil {
-		bonus := p.entropy.Bonus(p.Config.Algorithm.EntropyTarget)
-		s.bonus = &bonus
+		s.bonus = new(p.entropy.Bonus(p.Config.Algorithm.EntropyTarget))
 	}
 	if p.older && s.step > 0 {
 		line.Add(newStalenessMetrics(s.Episodes, s.step))
@@ -146,7 +145,7 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 		return err
 	}
 	if b.Reference != nil {
-		line.Add(scoreMetrics{Reference: metrics.Of(b.SampledMean(b.Reference))})
+		line.Add(scoreMetrics{Reference: new(b.SampledMean(b.Reference))})
 	}
 	if ctx.Err() == nil && p.Config.Algorithm.UsesEnergies() {
 		err = p.clock.Measure("energies", func() (err error) {

@@ -202,8 +202,7 @@ func (t *Trainer) judgeSampler(s *Step) {
 	if s.Chosen.gap != nil {
 		gap = *s.Chosen.gap
 	}
-	equal := t.Exact && gap == 0
-	s.Line.Add(scoreMetrics{Equal: &equal})
+	s.Line.Add(scoreMetrics{Equal: new(t.Exact && gap == 0)})
 	if !t.Exact || gap == 0 {
 		return
 	}

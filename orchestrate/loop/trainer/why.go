@@ -174,12 +174,11 @@ func (m *whyMetrics) origin(r *gradients.Report) string {
 	said := fmt.Sprintf("%.0f %% of the gradient from %s (reward std %.2g to %.2g)", 100*shares[most], top.Name, top.Low,
 		top.High)
 	if all := r.All().Terms[torch.Task]; all.Signal != nil {
-		share := all.Signal.Square / (all.Norm * all.Norm)
-		m.Signal = &share
+		m.Signal = new(all.Signal.Square / (all.Norm * all.Norm))
 		if all.Signal.Low != nil && *all.Signal.Low <= 0 {
 			return said + ", not told from noise"
 		}
-		said += fmt.Sprintf(", %.0f %% of its square signal", 100*share)
+		said += fmt.Sprintf(", %.0f %% of its square signal", 100*(*m.Signal))
 	}
 	return said
 }

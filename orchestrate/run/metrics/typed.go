@@ -36,9 +36,6 @@ func (l Line) Floats() map[string]float64 {
 	return out
 }
 
-// Of is the value of a field that may be absent.
-func Of(v float64) *float64 { return &v }
-
 // walk visits the values of a struct that are there, by their whole names.
 func walk(s reflect.Value, prefix string, visit func(name string, v reflect.Value)) {
 	if s.Kind() == reflect.Pointer {

@@ -159,8 +159,7 @@ func (j *chatJob) answer(e *events) {
 	}
 	for i := range readers {
 		readers[i].on = j.tools
-		nothing := ""
-		j.put(e, chatChoice{Index: i, Delta: &delta{Role: "assistant", Content: &nothing}})
+		j.put(e, chatChoice{Index: i, Delta: &delta{Role: "assistant", Content: new("")}})
 	}
 	count := &usage{Prompt: len(j.prompt), Total: len(j.prompt)}
 	err := j.play(func(p piece, out *torch.Output) error {

@@ -48,14 +48,6 @@ type piece struct {
 // calls close.
 func (r *run) pieces() iter.Seq[piece] {
 	return func(yield func(piece) bool) {
-		if len(r.streams) == 1 {
-			for p := range r.streams[0].Pieces() {
-				if !yield(piece{0, p}) {
-					return
-				}
-			}
-			return
-		}
 		merged, stop := make(chan piece), make(chan struct{})
 		var readers sync.WaitGroup
 		for i, s := range r.streams {

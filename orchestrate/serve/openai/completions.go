@@ -154,13 +154,7 @@ func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
 	if n := len(q.Prompt.ids); n == 0 || n > maxChoices {
 		return nil, serve.Bad("prompt", "there are %d prompts, expected 1 to %d", n, maxChoices)
 	}
-	limit, alternatives := 16, 0 // OpenAI's default
-	if q.MaxTokens != nil {
-		limit = *q.MaxTokens
-	}
-	if q.Logprobs != nil {
-		alternatives = *q.Logprobs
-	}
+	limit, alternatives := serve.Given(q.MaxTokens, 16), serve.Given(q.Logprobs, 0) // OpenAI's default
 	var all []host.Request
 	more := limit != 0 || !q.Echo && q.PromptLogprobs == nil
 	if !more {
@@ -206,8 +200,7 @@ func (j *completionJob) ofPrompt(ctx context.Context, policy *torch.Model, ids [
 	if err := j.api.host.CheckPrompt(ids); err != nil {
 		return c, err
 	}
-	reason := "length"
-	c.FinishReason = &reason
+	c.FinishReason = new("length")
 	scores, err := j.api.host.Score(ctx, policy, ids, 0)
 	if err != nil {
 		return c, err

@@ -112,25 +112,12 @@ func (a *API) requests(p *parameters, prompt []int32, maxTokens *int, alternativ
 	if err != nil {
 		return nil, err
 	}
-	n, seed := 1, rand.Uint64()
-	if p.N != nil {
-		n = *p.N
-	}
-	if p.Seed != nil {
-		seed = uint64(*p.Seed)
-	}
+	n, seed := serve.Given(p.N, 1), uint64(serve.Given(p.Seed, rand.Int64()))
 	s := host.Sampling()
 	s.TopK, s.MinP, s.MinTokens, s.IgnoreEOS = max(p.TopK, 0), p.MinP, p.MinTokens, p.IgnoreEOS // -1 is off, as in vLLM
 	s.Alternatives = alternatives
-	if p.Temperature != nil {
-		s.Temperature = *p.Temperature
-	}
-	if p.TopP != nil {
-		s.TopP = *p.TopP
-	}
-	if maxTokens != nil {
-		s.MaxTokens = *maxTokens
-	}
+	s.Temperature, s.TopP = serve.Given(p.Temperature, s.Temperature), serve.Given(p.TopP, s.TopP)
+	s.MaxTokens = serve.Given(maxTokens, s.MaxTokens)
 	switch {
 	case n < 1 || n > maxChoices:
 		return nil, serve.Bad("n", "n is %d, expected 1 to %d", n, maxChoices)

@@ -31,8 +31,7 @@ type responseInput []message
 func (in *responseInput) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil {
-		said := content(text)
-		*in = responseInput{{Role: "user", Content: &said}}
+		*in = responseInput{{Role: "user", Content: new(content(text))}}
 		return nil
 	}
 	var items []struct {
@@ -90,8 +89,7 @@ func (a *API) openResponse(r *http.Request) (*chatJob, error) {
 	}
 	j := &chatJob{api: a}
 	if q.Instructions != "" {
-		said := content(q.Instructions)
-		q.Input = append(responseInput{{Role: "system", Content: &said}}, q.Input...)
+		q.Input = append(responseInput{{Role: "system", Content: new(content(q.Instructions))}}, q.Input...)
 	}
 	j.request.parameters = parameters{Model: q.Model, Temperature: q.Temperature, TopP: q.TopP, Seed: q.Seed,
 		Stream: q.Stream}

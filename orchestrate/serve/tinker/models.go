@@ -95,11 +95,7 @@ func (c *loraConfig) adapter(shape torch.ModelConfig) (lora torch.LoRA, seed uin
 	if lora.Targets == 0 {
 		return lora, 0, serve.Bad("lora_config", "nothing is to be trained: set train_attn, train_mlp or train_unembed")
 	}
-	seed = rand.Uint64()
-	if c.Seed != nil {
-		seed = *c.Seed
-	}
-	return lora, seed, nil
+	return lora, serve.Given(c.Seed, rand.Uint64()), nil
 }
 
 func (s *Server) createModel(_ *http.Request, in struct {

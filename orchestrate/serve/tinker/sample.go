@@ -68,10 +68,7 @@ func (in *sampleRequest) check(vocabulary int64) error {
 			return serve.Bad("prompt", "token %d of the prompt is %d, expected 0 to %d", i, id, vocabulary-1)
 		}
 	}
-	samples := 1
-	if in.Samples != nil {
-		samples = *in.Samples
-	}
+	samples := serve.Given(in.Samples, 1)
 	in.Samples = &samples
 	switch {
 	case len(in.prompt) == 0:
@@ -89,12 +86,7 @@ func (in *sampleRequest) check(vocabulary int64) error {
 	}
 	in.request = host.Request{Prompt: in.prompt, Sampling: host.Sampling()}
 	to, p := &in.request.Sampling, in.Params
-	if p.Temperature != nil {
-		to.Temperature = *p.Temperature
-	}
-	if p.TopP != nil {
-		to.TopP = *p.TopP
-	}
+	to.Temperature, to.TopP = serve.Given(p.Temperature, to.Temperature), serve.Given(p.TopP, to.TopP)
 	if p.TopK != nil {
 		to.TopK = max(*p.TopK, 0) // -1: off
 	}
@@ -104,10 +96,7 @@ func (in *sampleRequest) check(vocabulary int64) error {
 		}
 		to.MaxTokens = *p.MaxTokens
 	}
-	to.Seed = rand.Uint64()
-	if p.Seed != nil {
-		to.Seed = uint64(*p.Seed)
-	}
+	to.Seed = uint64(serve.Given(p.Seed, rand.Int64()))
 	return in.stops()
 }
 
