@@ -18,6 +18,7 @@ import (
 	"gyre/envs"
 	"gyre/internal/answer"
 	"gyre/internal/nearest"
+	"gyre/internal/statistics"
 )
 
 // Arguments are the keyword arguments of the rldynamic project's functions. Text is the one string of those that take
@@ -235,7 +236,7 @@ type Float float64
 // MarshalJSON implements json.Marshaler. A number that is not finite is null.
 func (f Float) MarshalJSON() ([]byte, error) {
 	x := float64(f)
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+	if !statistics.Finite(x) {
 		return []byte("null"), nil
 	}
 	format := byte('f')

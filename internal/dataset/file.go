@@ -10,7 +10,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,8 +61,7 @@ func ReadOr(path string, own fs.FS, name string) (*Table, error) {
 }
 
 func parse(path string, content []byte) (t *Table, err error) {
-	sum := sha256.Sum256(content)
-	t = &Table{Path: path, Hash: hex.EncodeToString(sum[:])}
+	t = &Table{Path: path, Hash: fmt.Sprintf("%x", sha256.Sum256(content))}
 	switch ending := strings.ToLower(filepath.Ext(path)); ending {
 	case ".json":
 		err = decode(content, &t.Rows)

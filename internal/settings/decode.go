@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gyre/internal/nearest"
+	"gyre/internal/statistics"
 )
 
 // Decoder is a type that reads its values itself, as a TOML decoder delivers them.
@@ -211,7 +212,7 @@ func (d *decoder) number(path string, raw any, to reflect.Value, tag reflect.Str
 			from, whole = reflect.ValueOf(int64(x)), true // as JSON writes an integer
 		}
 	}
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+	if !statistics.Finite(x) {
 		d.report(path, "expected a finite number, got %v", x)
 		return true
 	}

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -173,6 +172,5 @@ func keyOf(r generation.Request, body request) (string, error) {
 		ID, Seed uint64
 		Body     request
 	}{r.ID, r.Sampling.Seed, body})
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16]), err
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:32], err
 }

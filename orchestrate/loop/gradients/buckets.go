@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 )
 
@@ -104,7 +104,7 @@ func FixedRV(groups []Group) []Bucket {
 // is not a number (a single member, or a broken reward) cannot be ranked: they are an error that names them.
 func Split(groups []Group, mode string, n int, paper bool) ([]Bucket, error) {
 	for _, g := range groups {
-		if math.IsNaN(g.Std) || math.IsInf(g.Std, 0) {
+		if !statistics.Finite(g.Std) {
 			return nil, fmt.Errorf("group %d has the reward standard deviation %v: buckets need at least two members "+
 				"with finite scores in every group", g.ID, g.Std)
 		}

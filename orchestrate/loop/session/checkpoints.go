@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
@@ -222,7 +222,7 @@ func (c *Checkpoints) sound() error {
 			return err
 		}
 		norm, err := gradients.Norm()
-		if err == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
+		if err == nil && !statistics.Finite(norm) {
 			err = &Divergence{What: fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)",
 				norm, name)}
 		}

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
@@ -277,7 +277,7 @@ func (t *Trainer) epoch(ctx context.Context, samples *train.Batch, epoch int) (*
 		if err != nil {
 			return nil, err
 		}
-		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		if !statistics.Finite(loss) {
 			return nil, &session.Divergence{What: fmt.Sprintf("the loss is %v", loss)}
 		}
 		lr := t.rate.At(int(t.Actor.Optimizer.Steps()))

@@ -3,8 +3,8 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"math"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
@@ -147,7 +147,7 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 	if fit.applied == 0 {
 		return &session.Divergence{What: "no mini-batch of this step had a finite gradient"}
 	}
-	if v := m.PolicyLoss; math.IsNaN(v) || math.IsInf(v, 0) {
+	if v := m.PolicyLoss; !statistics.Finite(v) {
 		return &session.Divergence{What: fmt.Sprintf("the policy loss is %v", v)}
 	}
 	return nil

@@ -3,9 +3,9 @@ package tinker
 import (
 	"context"
 	"maps"
-	"math"
 	"slices"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/serve"
 	"gyre/torch"
@@ -60,7 +60,7 @@ func lossOf(in forwardBackward) (l loss, o train.Objective, err error) {
 			return l, o, serve.Bad("loss_fn_config", "%s has no %.40q, expected one of %q", in.loss, key,
 				slices.Sorted(maps.Keys(keys)))
 		}
-		if math.IsNaN(x) || math.IsInf(x, 0) {
+		if !statistics.Finite(x) {
 			return l, o, serve.Bad("loss_fn_config", "%s is %v, expected a finite number", key, x)
 		}
 		keys[key] = x

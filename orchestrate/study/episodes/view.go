@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/episode"
 )
 
@@ -65,7 +66,7 @@ func (c Column) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		if math.IsNaN(v) || math.IsInf(v, 0) {
+		if !statistics.Finite(v) {
 			out = append(out, "null"...)
 			continue
 		}

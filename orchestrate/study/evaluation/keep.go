@@ -2,7 +2,6 @@ package evaluation
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,14 +59,12 @@ func fileHash(path string) string {
 	if err != nil {
 		return ""
 	}
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:8])
+	return fmt.Sprintf("%x", sha256.Sum256(content))[:16]
 }
 
 func hashOf(parts ...any) (string, error) {
 	text, err := json.Marshal(parts)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8]), err
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:16], err
 }
 
 // Hash is that of a round.

@@ -10,7 +10,6 @@ package inspect
 import (
 	"archive/zip"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -120,8 +119,7 @@ func (l Log) header(ids []string, epochs int, sum usage) object {
 // id makes a name of 22 letters that the same log always has.
 func (l Log) id(parts ...string) string {
 	whole := append([]string{l.Task, l.Model, l.Hash, l.Created.String()}, parts...)
-	sum := sha256.Sum256([]byte(strings.Join(whole, "\n")))
-	return hex.EncodeToString(sum[:11])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(whole, "\n"))))[:22]
 }
 
 // usage counts tokens as a server would: each turn's prompt is the whole sequence before its reply.
