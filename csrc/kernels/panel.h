@@ -22,8 +22,8 @@ static_assert(kPanel % kLanes == 0);
 // Rows of a tile that takes all columns of a panel at once.
 inline constexpr int kWideRows = kTileRows * kTileVectors / kPanelVectors;
 
-// Processors that read one panel after the other fastest without being told what comes next: AMD's, which have
-// AVX512_BF16 and no matrix unit.
+// Processors that read one panel after the other fastest without being told what comes next, and fetch into the
+// second-level cache at most: AMD's, which have AVX512_BF16 and no matrix unit.
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 inline constexpr bool kReadsAhead = true;
 #else

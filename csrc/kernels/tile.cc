@@ -121,6 +121,8 @@ struct Operands {
 };
 
 constexpr int kFetchedTo = kReadsAhead ? 2 : 3;  // the cache level: the second, or the first
+// Rows of a panel's first tile and of its second from which on fetching pays.
+constexpr int64_t kFetchingRows = kReadsAhead ? 5 : 1, kFetchingSecond = kReadsAhead ? 7 : 1;
 
 // kFetch cache lines are fetched ahead per step; b is a panel then.
 template <class Engine, int R, int C, bool kUnitColumn, int kFetch>
@@ -209,12 +211,11 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   const int64_t band = rows <= kSomeRows ? columns_of(low + (higher > 0 ? 1 : 0)) : vectors;
   const int64_t tiles = row_tiles * ceil_div(vectors, band);
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
-  // its way during all of them. Processors that read ahead need neither, but for a full second tile, which finds its
-  // panel in the cache and leaves the memory idle.
-  const bool alone = kReadsAhead && tiles < 3, half = alone && rows > 2 * kTileRows - 2;
-  const ptrdiff_t step = alone ? kPanel : ceil_div(kPanel, tiles);
+  // its way during all of them; or only during the second, where the first fetches its own.
+  const bool own = tiles == 1 || (kReadsAhead && tiles == 2);
+  const ptrdiff_t step = own ? kPanel : ceil_div(kPanel, tiles);
   const Tiles* const variants = kTiles<Engine>[a.column == 1];
-  const float* ahead = tiles == 1 ? panel + 32 * kPanel : next;
+  const float* ahead = own ? panel + 32 * kPanel : next;
   for (int64_t first = 0; first < vectors; first += band) {
     const int64_t last = std::min(vectors, first + band);
     for (int64_t r = 0, nr, index = 0; r < rows; r += nr, ++index) {
@@ -223,7 +224,7 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
       if (start_row) {
         fetch_rows(start + (r + nr) * start_row + first * kLanes, start_row, std::min(nr, rows - r - nr), last - first);
       }
-      const int fetch = tiles >= 3 ? 1 : !alone || (half && index == 1) ? 2 : 0;
+      const int fetch = tiles >= 3 ? 1 : nr >= (index == 0 ? kFetchingRows : kFetchingSecond) ? 2 : 0;
       const int64_t most = columns_of(nr);
       for (int64_t v = first, nv; v < last; v += nv) {
         nv = std::min(most, last - v);
@@ -231,7 +232,7 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
         of(variants[fetch], nr, nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr,
                                      start_row, c + r * ldc + j, ldc, ahead, step});
       }
-      if (!alone) ahead += steps * step;
+      ahead = own ? next : ahead + steps * step;
     }
   }
 }
