@@ -37,9 +37,13 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
+	set, err := torch.InstructionSetInUse() // clouds hide a processor's number
+	if err != nil {
+		return nil, err
+	}
 	b := &bench{options: o, console: metrics.NewConsole(os.Stderr), material: material, model: config.ModelConfig}
-	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(),
-		Threads: o.Threads, Model: filepath.Base(o.Model), Device: o.On.Device}
+	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor() + ", " + set.Name,
+		BF16: worker.HasBF16(), Threads: o.Threads, Model: filepath.Base(o.Model), Device: o.On.Device}
 	if b.scripts, err = unpackScripts(); err == nil {
 		b.probe, err = b.launch(ctx, report.Subject, "")
 	}

@@ -71,7 +71,8 @@ func (b Baseline) Check(r *Report, name, dtype string) (text string, verdict Ver
 
 var notSlug = regexp.MustCompile(`[^a-z0-9.]+`)
 
-// BaselinePath names the file of a kind of machine: its processor and the number of threads.
+// BaselinePath names the file of a kind of machine: its processor with the kernels' instructions, and the number of
+// threads.
 func BaselinePath(folder, cpu string, threads int) string {
 	name := strings.NewReplacer("(r)", "", "(tm)", "", "processor", "", "cpu", "").Replace(strings.ToLower(cpu))
 	name = strings.Trim(notSlug.ReplaceAllString(name, "-"), "-")
