@@ -12,17 +12,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/big"
-	"math/rand/v2"
-	"strconv"
-	"strings"
 
 	"gyre/envs"
-	"gyre/envs/arithmetic"
 	"gyre/envs/reward"
 	"gyre/envs/sandbox"
-	"gyre/internal/dataset"
 )
 
 // options are the settings of the environment.
@@ -117,91 +110,4 @@ func (g *game) Solve() ([]string, bool) {
 		return []string{g.question.gold}, true
 	}
 	return []string{CallOf(g.Offered[0], g.question.expression)}, true
-}
-
-func calculator() Tool {
-	grammar := arithmetic.Grammar{Decimals: true, Powers: true}
-	return Tool{
-		Name: "calculator", Description: "Computes an arithmetic expression.", Argument: "expression",
-		Meaning: "numbers with + - * / ** and parentheses",
-		Use: func(_ context.Context, expression string) (string, error) {
-			value, err := grammar.Evaluate(expression)
-			if err != nil {
-				return "error: " + err.Error(), nil
-			}
-			if value == math.Trunc(value) && math.Abs(value) < 1<<53 {
-				return strconv.FormatFloat(value, 'f', -1, 64), nil
-			}
-			return strconv.FormatFloat(value, 'g', 15, 64), nil
-		},
-	}
-}
-
-// python runs programs in the sandbox. Every call starts afresh.
-func python(box *sandbox.Sandbox, most int) Tool {
-	return Tool{
-		Name: "python", Description: "Runs a Python program and returns what it prints and the value of its last line.",
-		Argument: "code",
-		Meaning:  "the program",
-		Use: func(ctx context.Context, code string) (string, error) {
-			outcomes, err := box.Run(ctx, sandbox.Job{Program: code, Echo: true})
-			if err != nil {
-				return "", err
-			}
-			o := outcomes[0]
-			text := strings.TrimRight(o.Stdout, "\n")
-			if len(text) > most {
-				text = strings.ToValidUTF8(text[:most], "") + "\n… (cut off)"
-			}
-			switch {
-			case o.Status == sandbox.Failed:
-				text += "\nerror: " + o.Error
-			case o.Status != sandbox.OK:
-				text += "\nerror: stopped (" + string(o.Status) + ")"
-			}
-			if text = strings.TrimPrefix(text, "\n"); text == "" {
-				text = "(no output)"
-			}
-			return text, nil
-		},
-	}
-}
-
-// question is a question and its answer.
-type question struct{ text, gold, expression string }
-
-// readQuestions reads a file with questions and answers, under any of the names that data sets give these columns.
-func readQuestions(path string) ([]question, error) {
-	return envs.ReadRows("problems", path, nil, "", func(c dataset.Columns) (question, error) {
-		row, err := c.Row(dataset.Fields{})
-		if err == nil && row.Gold == "" {
-			err = errors.New("the question has no answer")
-		}
-		return question{text: row.Question, gold: row.Gold}, err
-	})
-}
-
-// newQuestion asks for the value of a chain of whole numbers. Products come before sums.
-func newQuestion(rng *rand.Rand, terms [2]int, most int) question {
-	var text strings.Builder
-	total, product := new(big.Int), new(big.Int)
-	for i := range terms[0] + rng.IntN(terms[1]-terms[0]+1) {
-		n := int64(1 + rng.IntN(most))
-		value := big.NewInt(n)
-		operator := " * "
-		if i == 0 || rng.IntN(3) > 0 {
-			total.Add(total, product)
-			product, operator = value, " + "
-			if rng.IntN(2) == 0 && i > 0 {
-				product, operator = value.Neg(value), " - "
-			}
-		} else {
-			product.Mul(product, value)
-		}
-		if i > 0 {
-			text.WriteString(operator)
-		}
-		fmt.Fprint(&text, n)
-	}
-	return question{"What is " + text.String() + "?", total.Add(total, product).String(), text.String()}
 }

@@ -1,16 +1,3 @@
-// Package host serves one model to many: it opens a model directory, checkpoint or run with its tokenizer, its chat
-// template and its adapters, and samples for everybody who asks in one continuous batch.
-//
-//	h, err := host.Open(ctx, host.Options{Dir: "runs/demo"})
-//	stream, err := h.Generate(ctx, host.Request{Prompt: ids, Sampling: host.Sampling()})
-//	for piece := range stream.Pieces() { … }
-//	output, err := stream.Wait()
-//
-// One goroutine, the loop, owns the engine, its driver and every call that changes a model (torch runs all of C++ on
-// one locked thread beneath it). Generate and Do hand it work between two steps of the engine; they may be called by
-// any goroutine. A reply is kept for its reader without bound other than its number of tokens, so a slow reader holds
-// up nobody. The end of a request's context aborts the request, and frees the keys and values that it held, with the
-// next step.
 package host
 
 import (
@@ -278,38 +265,3 @@ func (h *Host) Stats() torch.EngineStats { return *h.stats.Load() }
 
 // Unfinished counts the requests that run or wait.
 func (h *Host) Unfinished() int64 { return h.asked.Load() }
-
-// firstBeside is above the ids of those who step the engine.
-const firstBeside = 1 << 40
-
-// Beside is a host of an engine that somebody else owns and steps, such as a run that plays episodes: requests join that
-// one's batch. The owner calls what [Host.Events] gives between two steps, hands over outputs that are not its own
-// ([Host.Finished]), and in the end closes the host with [Host.End]. Requests may call the model by any name.
-func Beside(driver *generation.Driver, tokenizer *chat.Tokenizer, m Model) *Host {
-	h := &Host{options: Options{Name: m.Name, MaxLength: int64(m.MaxLength), MaxSequences: firstBeside}, model: m,
-		tokenizer: tokenizer, longest: longest(tokenizer), stop: tokenizer.StopIDs(), names: []string{m.Name},
-		events: make(chan func()), drain: make(chan struct{}), ended: make(chan struct{}), driver: driver, live: map[uint64]*Stream{}}
-	h.nextID.Store(firstBeside)
-	h.stats.Store(&torch.EngineStats{})
-	return h
-}
-
-// Events are what the host wants done between two steps.
-func (h *Host) Events() <-chan func() { return h.events }
-
-// Finished takes the output of a request of the host. Events and Finished are for the goroutine that steps the engine,
-// as is GiveUp.
-func (h *Host) Finished(out torch.Output) {
-	if s := h.live[out.ID]; s != nil {
-		delete(h.live, out.ID)
-		s.end(out, nil)
-	}
-}
-
-// End refuses what is asked from now on. Nobody steps the engine any more.
-func (h *Host) End() {
-	h.GiveUp(ErrClosed)
-	if !h.closes.Swap(true) {
-		close(h.ended)
-	}
-}

@@ -5,7 +5,7 @@
 //	safetensors.go  huggingface/safetensors: a JSON header, then the data
 //	torchfile.go    torch.save's zip archives: their storages and tensors
 //	pickle.go       which instructions and names a pickle of theirs may hold
-//	gguf.go         llama.cpp's format, with its quantised types
+//	gguf.go         llama.cpp's format, quant.go its quantised types
 //
 // Files need not be well-formed: sizes are checked against the file before anything is allocated, products without
 // overflow, and nothing of a pickle is executed. GGUF has a reader of Gyre's own: 4 million nested arrays overflow
