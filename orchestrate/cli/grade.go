@@ -96,9 +96,8 @@ func callRow(line []byte, function string, id json.RawMessage) (any, error) {
 		Value any             `json:"value"`
 		Error string          `json:"error,omitempty"`
 	}{ID: id}
-	var raised *reward.Exception
 	value, err := reward.Call(function, arguments)
-	if errors.As(err, &raised) {
+	if raised, ok := errors.AsType[*reward.Exception](err); ok {
 		result.Error = raised.Error()
 		return result, nil
 	}

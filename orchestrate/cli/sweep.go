@@ -86,8 +86,7 @@ func study(c *cli.Context, kind sweep.Kind) error {
 	}
 	summary, err := sweep.Execute(c.Context, s, kind, sweep.Options{Command: binary,
 		Console: metrics.NewConsole(c.App.ErrWriter), Train: trainHere})
-	var interrupted *interrupt.Error
-	if err != nil && !errors.As(err, &interrupted) {
+	if err != nil && !errors.As(err, new(*interrupt.Error)) {
 		return err
 	}
 	if printed := summary.Text(c.App.Writer, table.Width(c.App.Writer)); printed != nil {

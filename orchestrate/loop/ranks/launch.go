@@ -40,9 +40,8 @@ func (l Launch) Run(ctx context.Context) error {
 	stopping := interrupt.Graceful(ctx)
 	for attempt := 0; ; attempt++ {
 		ended := l.once(ctx, stopping)
-		var e *Ended
-		if !errors.As(ended, &e) || e.Reported || e.Code != 1 || attempt == l.Restarts || l.Resume == "" ||
-			interrupt.Cause(ctx) != nil {
+		e, ok := errors.AsType[*Ended](ended)
+		if !ok || e.Reported || e.Code != 1 || attempt == l.Restarts || l.Resume == "" || interrupt.Cause(ctx) != nil {
 			return ended
 		}
 		fmt.Fprintf(l.Stderr, "gyre: %v; restarting from the newest checkpoint (%d of %d)\n", e, attempt+1, l.Restarts)
@@ -147,8 +146,7 @@ func (l Launch) watch(ctx context.Context, store *rendezvous, processes []*proce
 			limit = time.After(usual.grace + 2*time.Second)
 		case <-stopping:
 			stopping = nil
-			var cause *interrupt.Error
-			if errors.As(interrupt.Cause(ctx), &cause) {
+			if cause, ok := errors.AsType[*interrupt.Error](interrupt.Cause(ctx)); ok {
 				for _, p := range running {
 					p.kill(1, cause.Signal)
 				}

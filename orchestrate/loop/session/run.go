@@ -277,15 +277,13 @@ func (r *Training) goal() string {
 // Stopping gives the signal that asks the run to stop, nil while there is none. Ranks agree on it: it reaches them at
 // different moments, and some launchers pass it to one of them only.
 func (r *Training) Stopping(ctx context.Context, requested <-chan struct{}) (error, error) {
-	var mine *interrupt.Error
+	number := 0.0
 	select {
 	case <-requested:
-		errors.As(interrupt.Cause(ctx), &mine)
+		if mine, ok := errors.AsType[*interrupt.Error](interrupt.Cause(ctx)); ok {
+			number = float64(mine.Signal)
+		}
 	default:
-	}
-	number := 0.0
-	if mine != nil {
-		number = float64(mine.Signal)
 	}
 	number, err := r.World.Max(ctx, number)
 	if err != nil || number == 0 {

@@ -48,8 +48,7 @@ var errAnalysed = errors.New("the gradient analysis is done")
 
 // ends reports whether an error ends a run that has not failed: a *collapse.StoppedEarly, or errAnalysed.
 func ends(err error) bool {
-	var early *collapse.StoppedEarly
-	return errors.As(err, &early) || errors.Is(err, errAnalysed)
+	return errors.As(err, new(*collapse.StoppedEarly)) || errors.Is(err, errAnalysed)
 }
 
 // step runs one training step and returns its metrics, which are written also when its error ends the run.

@@ -137,8 +137,7 @@ func (a *API) encode(session Session, messages []chat.Message, tools []chat.Tool
 	default:
 		ids, err = a.host.Tokenizer().EncodeMessages(messages, true, tools...)
 	}
-	var own *serve.Error
-	if err != nil && !errors.As(err, &own) {
+	if err != nil && !errors.As(err, new(*serve.Error)) {
 		err = serve.Bad("messages", "%v", err)
 	}
 	return ids, err

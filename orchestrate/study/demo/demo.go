@@ -230,8 +230,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 
 // ExitCode is the command's.
 func (e *StepError) ExitCode() int {
-	var exit *exec.ExitError
-	if errors.As(e.Err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](e.Err); ok {
 		return exit.ExitCode()
 	}
 	return 1

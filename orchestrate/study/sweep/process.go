@@ -70,8 +70,7 @@ func (x *execution) process(ctx context.Context, r *Run, place slot) (code int, 
 	if err := cmd.Start(); err != nil {
 		return 0, "", fmt.Errorf("starting a run: %w", err)
 	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
+	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) && ctx.Err() == nil {
 		return 0, "", fmt.Errorf("%s: %w", x.options.Command, err)
 	}
 	if code = cmd.ProcessState.ExitCode(); code != 0 {

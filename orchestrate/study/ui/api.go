@@ -58,9 +58,9 @@ func (q query) filter() episodes.Filter {
 func reply(w http.ResponseWriter, r *http.Request, answer func(context.Context, query) (any, error)) {
 	found, err := answer(r.Context(), query{r.URL.Query()})
 	status := http.StatusOK
-	if absent := (*missing)(nil); err != nil {
+	if err != nil {
 		found, status = map[string]string{"error": err.Error()}, http.StatusInternalServerError
-		if errors.As(err, &absent) || errors.Is(err, os.ErrNotExist) {
+		if errors.As(err, new(*missing)) || errors.Is(err, os.ErrNotExist) {
 			status = http.StatusNotFound
 		}
 	}
