@@ -58,7 +58,7 @@ func (c component) eachToken() (func(string, bool) string, error) {
 		return func(s string, _ bool) string { return replace(s) }, err
 	case "Strip":
 		if utf8.RuneCountInString(c.Content) != 1 {
-			return nil, errors.New("Strip lacks content: expected one character")
+			return nil, errors.New("content of Strip: expected one character")
 		}
 		return func(s string, _ bool) string {
 			for range c.Start {

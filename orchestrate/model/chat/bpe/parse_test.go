@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 		"model is missing":             set("model", nil),
 		`normalizer "Precompiled"`:     set("normalizer", object{"type": "Precompiled"}),
 		`unknown field "shape"`:        set("normalizer", object{"type": "NFC", "shape": 1}),
-		`Metaspace replaces spaces by`: set("pre_tokenizer", object{"type": "Metaspace", "replacement": "__"}),
+		`replacement "__" of Metaspace`: set("pre_tokenizer", object{"type": "Metaspace", "replacement": "__"}),
 		`prepend_scheme "last"`: set("pre_tokenizer", object{"type": "Metaspace", "replacement": "_",
 			"prepend_scheme": "last"}),
 		`pre_tokenizer "UnicodeScripts"`: set("pre_tokenizer", object{"type": "UnicodeScripts"}),

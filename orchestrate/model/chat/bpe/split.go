@@ -100,7 +100,7 @@ func (c component) metaspaceStage() (s stage, err error) {
 		scheme = "never"
 	}
 	if utf8.RuneCountInString(c.Replacement) != 1 {
-		return s, fmt.Errorf("Metaspace replaces spaces by %q, expected one character", c.Replacement)
+		return s, fmt.Errorf("replacement %q of Metaspace: expected one character", c.Replacement)
 	}
 	s.spaces = c.Replacement
 	switch scheme {
@@ -108,7 +108,7 @@ func (c component) metaspaceStage() (s stage, err error) {
 		s.prefix, s.firstOnly = c.Replacement, scheme == "first"
 	case "never":
 	default:
-		return s, fmt.Errorf("Metaspace with prepend_scheme %q is not supported: expected always, first or never", scheme)
+		return s, fmt.Errorf("prepend_scheme %q of Metaspace is not supported: expected always, first or never", scheme)
 	}
 	if c.Split == nil || *c.Split {
 		s.split = &split{pattern: literal(c.Replacement), behavior: "MergedWithNext"}

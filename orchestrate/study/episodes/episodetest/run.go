@@ -49,7 +49,8 @@ func (r Run) Write(t testing.TB) {
 	}
 	file := func(name string, data []byte) {
 		path := filepath.Join(r.Dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
 			err = os.WriteFile(path, data, 0o644)
 		}
 		if err != nil {
