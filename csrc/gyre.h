@@ -22,12 +22,14 @@
 #ifdef __cplusplus
 extern "C" {
 #define GYRE_DEFAULT(value) = value  // in C every field has to be set
+#define GYRE_COMPARES(type) bool operator==(const type&) const = default;
 #else
 #define GYRE_DEFAULT(value)
+#define GYRE_COMPARES(type)
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 13
+#define GYRE_ABI_VERSION 14
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -66,8 +68,7 @@ int32_t gyre_abi_version(void);
 void gyre_build_info(char* out, size_t size);
 gyre_status gyre_set_threads(int32_t threads);
 int32_t gyre_threads(void);
-// Peak resident set of this process in bytes.
-int64_t gyre_peak_rss(void);
+int64_t gyre_peak_rss(void);  // the peak resident set of this process in bytes
 // "NVIDIA H200 (139 GiB), …", or "none: " and what to do about it.
 void gyre_cuda_info(char* out, size_t size);
 // Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
@@ -87,8 +88,7 @@ gyre_status gyre_describe_isa(int32_t i, gyre_isa* out);
 
 typedef struct {
   int32_t ndim;
-  int64_t shape[GYRE_MAX_DIMS];
-  int64_t numel;
+  int64_t shape[GYRE_MAX_DIMS], numel;
 } gyre_tensor_info_t;
 
 void gyre_tensor_free(gyre_tensor tensor);
@@ -141,17 +141,13 @@ typedef struct gyre_lora {
   int32_t rank GYRE_DEFAULT(0);  // 0: no adapter
   uint32_t targets GYRE_DEFAULT(0);
   double scale GYRE_DEFAULT(0);
-#ifdef __cplusplus
-  bool operator==(const gyre_lora&) const = default;
-#endif
+  GYRE_COMPARES(gyre_lora)
 } gyre_lora;
 
 // A rotary embedding by numbers: theta's frequencies divided by divisors, cosines and sines times magnitude. 0 is 1.
 typedef struct gyre_rope {
   double theta, magnitude, divisors[GYRE_MAX_PAIRS];
-#ifdef __cplusplus
-  bool operator==(const gyre_rope&) const = default;
-#endif
+  GYRE_COMPARES(gyre_rope)
 } gyre_rope;
 
 // What a decoder is made of beyond its sizes; zeros are a Llama's. A family is a row of such values.
@@ -175,9 +171,7 @@ typedef struct gyre_shape {
   bool normalized_routing;
   uint8_t layers[GYRE_MAX_LAYERS];  // gyre_layer of each
   gyre_rope rope, local_rope;       // rope: besides rope_scaling; its theta is rope_theta
-#ifdef __cplusplus
-  bool operator==(const gyre_shape&) const = default;
-#endif
+  GYRE_COMPARES(gyre_shape)
 } gyre_shape;
 
 typedef struct gyre_model_config {
@@ -200,9 +194,7 @@ typedef struct gyre_model_config {
   // Of a frozen model: the matrices of its blocks are codes of int8, symmetric per output channel, which products
   // multiply as the numbers that they stand for. Only the kernels do that, in one process.
   bool int8;
-#ifdef __cplusplus
-  bool operator==(const gyre_model_config&) const = default;
-#endif
+  GYRE_COMPARES(gyre_model_config)
 } gyre_model_config;
 
 // How a model lies over ranks: see "models over ranks" below.
@@ -248,9 +240,16 @@ typedef struct {
   const int32_t* targets GYRE_DEFAULT(0);
 } gyre_batch;
 
-// Token-aligned, 0 where the mask is 0. entropies may be NULL.
+// k tokens for each token with mask 1, in their order, and k + 1 log-probs for each: those of the k, and that of all
+// other tokens together, which means nothing where k is the vocabulary.
+typedef struct gyre_support {
+  int64_t k GYRE_DEFAULT(0);  // 0: none
+  int32_t* ids GYRE_DEFAULT(0);
+  float* logprobs GYRE_DEFAULT(0);
+} gyre_support;
+// Token-aligned, 0 where the mask is 0. entropies may be NULL, and likeliest, which receives the k likeliest tokens.
 gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
-                             float* entropies);
+                             float* entropies, const gyre_support* likeliest);
 gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values);
 // Of every position of one sequence, [len x vocab] row-major; for tests.
 gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits);
@@ -302,24 +301,23 @@ typedef struct {
   int32_t over_batch GYRE_DEFAULT(GYRE_OVER_BATCH_NONE);
   gyre_loss_constant constants[GYRE_LOSS_CONSTANTS];
 } gyre_loss;
-// Loss i; without a name past the last.
-gyre_loss gyre_loss_at(int32_t i);
+gyre_loss gyre_loss_at(int32_t i);  // loss i; without a name past the last
 
 typedef struct {
   int32_t index;  // of gyre_loss_at
   double constants[GYRE_LOSS_CONSTANTS];
 } gyre_task_loss;
 
-typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
+// SUPPORT is no estimator: the divergence of both distributions over the reference's support and one outcome beside it.
+typedef enum { GYRE_KL_NONE, GYRE_KL_K1, GYRE_KL_ABS, GYRE_KL_K2, GYRE_KL_K3, GYRE_KL_SUPPORT } gyre_kl;
 
 // What a term of the loss measures of a token: L_t of the task's loss, the entropy H_t, the divergence KL_t from the
 // reference, how unevenly the experts of its sequence are loaded B_t.
 typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2, GYRE_TERM_BALANCE = 3 } gyre_term_kind;
 
 // loss = Σ over terms Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t  |  balance_coef · B_t )  over
-// tokens with mask 1.
-// The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so
-// the sum over micro-batches is the batch loss exactly.
+// tokens with mask 1. The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the
+// WHOLE batch), so the sum over micro-batches is the batch loss exactly.
 typedef struct {
   gyre_task_loss task;
   double temperature;
@@ -336,8 +334,9 @@ typedef struct {
   const float* over_batch GYRE_DEFAULT(NULL);  // token-aligned gyre_loss::over_batch; NULL where the loss has none
   const float* importance GYRE_DEFAULT(NULL);  // token-aligned, weighs the task term alone; NULL: 1
   const float* advantages;                     // token-aligned, of task terms that bring none of their own
-  const float* ref_logprobs;                   // token-aligned, NULL when kl is GYRE_KL_NONE
+  const float* ref_logprobs;                   // token-aligned, NULL when kl is GYRE_KL_NONE or GYRE_KL_SUPPORT
   const float* weights;                        // token-aligned, of terms that bring none of their own
+  gyre_support support GYRE_DEFAULT({});       // of the reference, when kl is GYRE_KL_SUPPORT
 } gyre_policy_inputs;
 
 typedef struct {
@@ -357,9 +356,8 @@ typedef struct {
 } gyre_term_stats;
 
 typedef struct {
-  double tokens;
-  double log_ratio;        // Σ clamp(old - new, ±20): the ppo_kl numerator
-  double logprob_gap_max;  // |new - old|
+  double tokens, log_ratio;  // Σ clamp(old - new, ±20): the ppo_kl numerator
+  double logprob_gap_max;    // |new - old|
 } gyre_policy_stats;
 
 // Forward and backward of one micro-batch. term_stats holds one entry per term (both may be empty: a forward
@@ -393,8 +391,7 @@ gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, 
                                 double* grad_norm, bool* applied);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps);
-// Of the steps to come.
-gyre_status gyre_optimizer_configure(gyre_optimizer* opt, const gyre_adamw_config* config);
+gyre_status gyre_optimizer_configure(gyre_optimizer* opt, const gyre_adamw_config* config);  // of the steps to come
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
@@ -432,12 +429,9 @@ typedef enum {
   GYRE_FINISH_NOT_FINITE = 4  // the logits of its policy, while requests of other policies go on
 } gyre_finish;
 
-// Which unfinished requests leave their keys and values in the engine when they have drawn a token.
-typedef enum {
-  GYRE_KEEP_NONE = 0,
-  GYRE_KEEP_ABORTED = 1,  // those that are aborted
-  GYRE_KEEP_CUT = 2       // those that reach max_tokens, too
-} gyre_keep;
+// Which unfinished requests leave their keys and values in the engine when they have drawn a token: those that are
+// aborted; those that reach max_tokens, too.
+typedef enum { GYRE_KEEP_NONE = 0, GYRE_KEEP_ABORTED = 1, GYRE_KEEP_CUT = 2 } gyre_keep;
 
 typedef struct {
   uint64_t id;  // chosen by the caller, unique among unfinished requests
@@ -535,8 +529,7 @@ gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane);
 // What this rank holds of a parameter: entries first and on, as a flat tensor that aliases the storage; and which of
 // the parameter's entries it writes to a checkpoint: each is written by one rank. One process holds and writes all.
 typedef struct {
-  int64_t first;
-  int64_t own_first, own_count;
+  int64_t first, own_first, own_count;
 } gyre_held;
 gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor);
 gyre_status gyre_gradients_held(const gyre_gradients* g, int32_t i, gyre_held* out, gyre_tensor* tensor);
@@ -598,6 +591,7 @@ void gyre_group_traffic(const gyre_group* group, gyre_traffic out[GYRE_CARGO_KIN
 
 #pragma GCC visibility pop
 #undef GYRE_DEFAULT
+#undef GYRE_COMPARES
 #ifdef __cplusplus
 }
 #endif

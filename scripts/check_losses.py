@@ -450,6 +450,22 @@ def trl_distance(trl, draw, number, name):
     return max((torch.autograd.grad(theirs, x)[0] - grad).abs().max().item() / size, abs(theirs.item() - total) / max(1, abs(total)))
 
 
+def support_distance(draw):
+    """How far TRL's reverse KL over some tokens and a tail, and its gradient, are from kl_top_k's in docs/losses.md."""
+    from trl.experimental.sdpo.loss_utils import add_tail_bucket, compute_divergence
+    vocab = draw.randint(8, 60)
+    fill = lambda: torch.tensor([[draw.gauss(0, 2) for _ in range(vocab)] for _ in range(3)])
+    z = fill().requires_grad_(True)
+    x, y = z.log_softmax(1), fill().log_softmax(1)
+    ids = y.topk(draw.randint(1, vocab // 2), 1).indices
+    theirs = compute_divergence(add_tail_bucket(x.gather(1, ids)), add_tail_bucket(y.gather(1, ids)), 1.0).sum()
+    p, q, inside = x.detach().exp(), y.exp(), torch.zeros_like(y).scatter(1, ids, 1).bool()
+    others = lambda v: v.masked_fill(inside, 0).sum(1, keepdim=True).log()
+    c = torch.where(inside, x.detach() - y, others(p) - others(q))
+    D = (p * c).sum(1, keepdim=True)
+    return max((torch.autograd.grad(theirs, z)[0] - p * (c - D)).abs().max().item(), abs(theirs.item() - D.sum().item()))
+
+
 def go_test(package, test, variable, path):
     done = subprocess.run(["go", "test", package, "-count=1", "-run", f"^{test}$"], env=dict(os.environ, **{variable: path}),
                           capture_output=True, text=True)
@@ -507,6 +523,10 @@ def main():
             apart = max(trl_distance(trl, draw, number, name) for number in range(args.batches))
             print(f"{name:24}{args.batches:9}   {apart:.1e}", flush=True)
             wrong |= apart > 1e-5
+        draw = random.Random("kl_top_k")
+        apart = max(support_distance(draw) for _ in range(args.batches))
+        print(f"{'kl_top_k':24}{args.batches:9}   {apart:.1e}")
+        wrong |= apart > 1e-5
     sys.exit(wrong)
 
 

@@ -6,6 +6,7 @@ package torch
 import "C"
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 )
@@ -54,6 +55,13 @@ func (b Batch) check() error {
 			b.Offsets[len(b.Offsets)-1], n, ErrInvalidArgument)
 	}
 	return nil
+}
+
+// support is an empty one of the batch.
+func (b Batch) support(k int) Support {
+	k = max(k, 0)
+	n := bytes.Count(b.Mask, []byte{1})
+	return Support{K: k, IDs: make([]int32, n*k), Logprobs: make([]float32, n*(k+1))}
 }
 
 // column is a token-aligned slice and what messages call it.

@@ -5,7 +5,10 @@ package torch
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+)
 
 // Model is a decoder with its parameters (f32).
 type Model struct {
@@ -172,9 +175,39 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 		s.Entropies = make([]float32, len(b.IDs))
 	}
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
-		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies))
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), nil)
 	})
 	return s, err
+}
+
+// Support is k tokens for each token whose mask is 1, in their order, and k + 1 log-probs for each: those of the k, and
+// that of all other tokens together, which means nothing where k is the vocabulary.
+type Support struct {
+	K        int
+	IDs      []int32
+	Logprobs []float32
+}
+
+// c is the C view; the slices are pinned.
+func (s Support) c(pin *runtime.Pinner) C.gyre_support {
+	if len(s.Logprobs) > 0 {
+		pin.Pin(&s.Logprobs[0])
+	}
+	return C.gyre_support{k: C.int64_t(s.K), ids: pinInt32s(pin, s.IDs), logprobs: floats(s.Logprobs)}
+}
+
+// Likeliest computes the log-probs of Score, and for every masked token the support of the k likeliest ones in its
+// place. Of equally likely tokens it takes those of lower ids, on the CPU.
+func (m *Model) Likeliest(b Batch, temperature float64, k int) ([]float32, Support, error) {
+	logprobs, s := make([]float32, len(b.IDs)), b.support(k)
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
+		var pin runtime.Pinner
+		defer pin.Unpin()
+		support := s.c(&pin)
+		pin.Pin(&support)
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(logprobs), nil, &support)
+	})
+	return logprobs, s, err
 }
 
 // Values computes the critic's value of the state before every masked token (0 elsewhere). The model must have a value

@@ -100,7 +100,8 @@ func NewLoss(name string, values map[string]float64) Loss {
 // KLEstimator estimates KL(policy ‖ reference) from the log-probs x and y of the sampled token.
 type KLEstimator int32
 
-// The estimators of Schulman, "Approximating KL divergence" (2020), with the clamps of verl: K1 = x-y, KLAbs = |x-y|,
+// KLSupport is no estimator: the divergence of both distributions over PolicyInputs.Support and one outcome beside it.
+// The others are the estimators of Schulman, "Approximating KL divergence" (2020), with the clamps of verl: K1 = x-y, KLAbs = |x-y|,
 // K2 = (x-y)²/2, K3 = e^z - z - 1 with z = clamp(y-x, ±20), clamped to ±10.
 const (
 	KLNone KLEstimator = C.GYRE_KL_NONE
@@ -108,6 +109,8 @@ const (
 	KLAbs  KLEstimator = C.GYRE_KL_ABS
 	KLK2   KLEstimator = C.GYRE_KL_K2
 	KLK3   KLEstimator = C.GYRE_KL_K3
+
+	KLSupport KLEstimator = C.GYRE_KL_SUPPORT
 )
 
 // TermKind is what a term of the loss measures of a token.
@@ -140,7 +143,8 @@ type PolicyInputs struct {
 	Behaviour   []float32 // log-probs of the policy that drew the tokens; nil: OldLogprobs
 	OverBatch   []float32 // see LossInfo.OverBatch; may be nil where the loss has none
 	Importance  []float32 // weights of the task's loss alone, beside those of its term; nil: 1
-	RefLogprobs []float32 // may be nil when KL is KLNone
+	RefLogprobs []float32 // may be nil when KL is KLNone or KLSupport
+	Support     Support   // of the reference, when KL is KLSupport
 	// Of terms that bring none of their own: may be nil when all do. A loss that does not compare needs no
 	// advantages.
 	Advantages, Weights []float32
@@ -196,7 +200,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		{"old log-probs", in.OldLogprobs, alone}, {"behaviour log-probs", in.Behaviour, true},
 		{"statistics of the mini-batch", in.OverBatch, info.OverBatch == OverBatchNone},
 		{"importance weights", in.Importance, true}, {"advantages", in.Advantages, true},
-		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || alone}, {"weights", in.Weights, true},
+		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || loss.KL == KLSupport || alone}, {"weights", in.Weights, true},
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
 	for _, t := range terms {
@@ -205,6 +209,11 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 	}
 	if err := b.aligned(columns...); err != nil {
 		return PolicyStats{}, err
+	}
+	if want := b.support(in.Support.K); loss.KL == KLSupport && !alone && (len(in.Support.IDs) != len(want.IDs) ||
+		len(in.Support.Logprobs) != len(want.Logprobs)) {
+		return PolicyStats{}, fmt.Errorf("torch: batch: a support of %d tokens and %d log-probs, want %d and %d: %w",
+			len(in.Support.IDs), len(in.Support.Logprobs), len(want.IDs), len(want.Logprobs), ErrInvalidArgument)
 	}
 	var stats PolicyStats
 	sums := make([]TermStats, len(terms)+1)
@@ -230,6 +239,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		inputs := C.gyre_policy_inputs{
 			old_logprobs: view(in.OldLogprobs), behaviour: view(in.Behaviour), over_batch: view(in.OverBatch),
 			importance: view(in.Importance), advantages: view(in.Advantages), ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
+			support: in.Support.c(&pin),
 		}
 		return C.gyre_policy_backward(h, batch, &inputs, as[C.gyre_policy_loss](&loss), &list[0], C.int32_t(len(terms)),
 			floats(in.LogprobsOut), floats(in.EntropiesOut), as[C.gyre_policy_stats](&stats),

@@ -334,6 +334,37 @@ func TestRecomputeGivesTheSameGradients(t *testing.T) {
 	}
 }
 
+// A model has no divergence from itself over its likeliest tokens, and a support that does not fit is refused.
+func TestSupport(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	b, in := sample()
+	logprobs, support, err := m.Likeliest(b, 1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scores, err := m.Score(b, 1, false)
+	if err != nil || !slices.Equal(scores.Logprobs, logprobs) || len(support.IDs) != 18 || len(support.Logprobs) != 24 {
+		t.Errorf("log-probs %v, want %v; %v (%v)", logprobs, scores.Logprobs, support, err)
+	}
+	in.RefLogprobs, in.Support = nil, support
+	loss := ppo
+	loss.KL = KLSupport
+	stats, err := m.PolicyBackward(b, in, loss, Terms(nil, nil, nil))
+	if err != nil || math.Abs(stats.Terms[KL].Value) > 1e-6 {
+		t.Errorf("a divergence of %v from itself (%v)", stats.Terms[KL].Value, err)
+	}
+	for _, bad := range []Support{{}, {K: 2, IDs: support.IDs, Logprobs: support.Logprobs},
+		{K: 3, IDs: support.IDs, Logprobs: support.Logprobs[1:]}} {
+		in.Support = bad
+		if _, err := m.PolicyBackward(b, in, loss, Terms(nil, nil, nil)); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	if _, _, err := m.Likeliest(b, 1, int(m.Config.VocabSize)+1); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("more tokens than there are: %v", err)
+	}
+}
+
 // Other targets than the ids are scored and trained as if each stood in its place.
 func TestTargets(t *testing.T) {
 	m := tinyModel(t, HeadLM)

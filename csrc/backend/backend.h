@@ -61,18 +61,29 @@ struct Target {
   int32_t token;
 };
 
+// k tokens of each target, whose distribution is looked at as one of k + 1 outcomes: these, and any other token.
+struct Support {
+  int64_t k = 0;  // 0: none
+  std::span<const int32_t> ids{};
+};
+
 // One entry per target: log-prob and entropy under softmax(logits / T), the logsumexp of logits / T, and Σ p·z under
-// it.
+// it; and where there is a support, its k tokens and the log-probs of its k + 1 outcomes.
 struct Scores {
   std::vector<float> logprobs, entropies, logsumexp, mean_logit;
+  std::vector<int32_t> support;
+  std::vector<float> outcomes;
 };
 
 // Derivatives of an objective with respect to the log-probs and entropies of a chunk's targets (an empty span: zeros),
-// and where its gradients are added: those of the hidden states to d_hidden_NH, those of the head to gradients.
+// and where its gradients are added: those of the hidden states to d_hidden_NH, those of the head to gradients. slopes
+// are of a function of the support's outcomes: it changes by Σ slope · p · dz over all tokens, p and z being a token's
+// probability and its logit / T.
 struct ScoreGradient {
   std::span<const float> d_logprob, d_entropy;
   at::Tensor d_hidden_NH;
   ParameterSet* gradients;
+  std::span<const float> slopes{};
 };
 
 // Called with the scores, entropies among them, of targets first, first + 1, ...: once per chunk, in order. Returns any
@@ -132,13 +143,13 @@ class Network : public Inference {
   virtual void backward(const std::vector<HiddenGradient>& all, const Activations& kept) = 0;
 
   // Log-probs and entropies (zeros unless wanted) of the targets, in chunks: no [tokens, V] tensor of a whole
-  // micro-batch is ever there.
+  // micro-batch is ever there. k > 0: and the support of their k likeliest tokens, the first the likeliest.
   virtual Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                       bool want_entropy) = 0;
-  // The same scores chunk by chunk, and backward from what the objective makes of them. The logits are computed once,
-  // whatever the number of gradients.
+                       bool want_entropy, int64_t k) = 0;
+  // The same scores chunk by chunk, on a given support, and backward from what the objective makes of them. The logits
+  // are computed once, whatever the number of gradients.
   virtual void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                              const Objective& objective) = 0;
+                              const Support& support, const Objective& objective) = 0;
   // Adds the value head's gradients of Σ d_values[i]·V(targets[i].row) and returns that of the hidden states.
   virtual at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                                     std::span<const double> d_values, ParameterSet& gradients) = 0;

@@ -221,21 +221,22 @@ at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int6
 }
 
 Scores Decoder::score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
-                      bool want_entropy) {
-  Scores scores = network_->score(hidden_NH, targets, inverse_of(temperature), want_entropy);
+                      bool want_entropy, int64_t k) {
+  Scores scores = network_->score(hidden_NH, targets, inverse_of(temperature), want_entropy, k);
   work_ += head_work(config_, static_cast<int64_t>(targets.size()));
   return scores;
 }
 
 void Decoder::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
-                             const Objective& objective) {
+                             const Objective& objective, const Support& support) {
   require_parameters("backward");
-  network_->score_backward(hidden_NH, targets, inverse_of(temperature), [&](size_t first, const Scores& chunk) {
+  const auto counted = [&](size_t first, const Scores& chunk) {
     std::vector<ScoreGradient> gradients = objective(first, chunk);
     const double products = 1 + (config_.lora.rank > 0 ? 1 : 2) * static_cast<double>(gradients.size());
     work_ += head_work(config_, static_cast<int64_t>(chunk.logprobs.size())) * products;
     return gradients;
-  });
+  };
+  network_->score_backward(hidden_NH, targets, inverse_of(temperature), support, counted);
 }
 
 std::vector<float> Decoder::values(const at::Tensor& hidden_NH, std::span<const Target> targets) {

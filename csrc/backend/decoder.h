@@ -79,10 +79,11 @@ class Decoder {
   at::Tensor row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows,
                         std::span<const AdapterRows> adapters = {});
 
-  Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature, bool want_entropy);
+  Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature, bool want_entropy,
+               int64_t k = 0);
   // Scores the targets as score() does and goes backward from what the objective makes of them.
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
-                      const Objective& objective);
+                      const Objective& objective, const Support& support = {});
 
   // One value per target, of a value head.
   std::vector<float> values(const at::Tensor& hidden_NH, std::span<const Target> targets);

@@ -122,8 +122,9 @@ gyre_status gyre_model_set_recompute(gyre_model* model, bool on) {
 void gyre_model_work(const gyre_model* model, gyre_work* out) { *out = model->decoder.work(); }
 
 gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
-                             float* entropies) {
-  return guard([&] { evaluate_policy(model->decoder, batch_view(*batch), temperature, logprobs, entropies); });
+                             float* entropies, const gyre_support* likeliest) {
+  return guard(
+      [&] { evaluate_policy(model->decoder, batch_view(*batch), temperature, logprobs, entropies, likeliest); });
 }
 
 gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values) {

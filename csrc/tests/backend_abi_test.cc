@@ -127,7 +127,7 @@ class Abi {
     ok(gyre_model_device(model_.get(), line, sizeof line));
     EXPECT_NE(std::string(line).find(name_ == "bf16" ? "bfloat16" : "float32"), std::string::npos) << line;
     std::vector<float> logprobs(ids_.size()), entropies(ids_.size()), logits(5 * 53), v(ids_.size());
-    ok(gyre_model_score(model_.get(), &batch_, 0.8, logprobs.data(), entropies.data()));
+    ok(gyre_model_score(model_.get(), &batch_, 0.8, logprobs.data(), entropies.data(), nullptr));
     ok(gyre_model_logits(model_.get(), ids_.data(), 5, logits.data()));
     ok(gyre_model_values(critic_.get(), &batch_, v.data()));
     keep("log-probs", logprobs);
@@ -230,7 +230,7 @@ class Abi {
       keep("moment", read(t));
     }
     std::vector<float> logprobs(ids_.size());
-    ok(gyre_model_score(model_.get(), &batch_, 1, logprobs.data(), nullptr));
+    ok(gyre_model_score(model_.get(), &batch_, 1, logprobs.data(), nullptr, nullptr));
     keep("trained log-probs", logprobs);
   }
 

@@ -1,6 +1,7 @@
 // Losses, optimizer and generation on every backend against the CPU kernels.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend_fixture.h"
@@ -102,6 +103,39 @@ TEST_P(BackendTraining, PolicyGradientsAreTheKernels) {
   got.task->sketch(sketch);
   want.task->sketch(expected);
   expect_near(sketch, expected);
+}
+
+TEST_P(BackendTraining, DivergencesOverASupportAreTheKernels) {
+  Twins policies(train_test::tiny_config(), GetParam());
+  const OwnedBatch b = grouped_batch();
+  const auto masked = static_cast<size_t>(std::ranges::count(b.mask, 1));
+  for (const int64_t k : {int64_t{5}, policies.other->config().vocab_size}) {
+    const auto n = static_cast<size_t>(k);
+    struct Result {
+      std::vector<int32_t> ids;
+      std::vector<float> outcomes, logprobs;
+      gyre_term_stats stats{};
+      std::unique_ptr<gyre_gradients> kl;
+    };
+    const auto run = [&](Decoder& decoder) {
+      Result r{std::vector<int32_t>(masked * n), std::vector<float>(masked * (n + 1)), b.old_logprobs, {}, {}};
+      r.kl = std::make_unique<gyre_gradients>(decoder.config());
+      gyre_support support{.k = k, .ids = r.ids.data(), .logprobs = r.outcomes.data()};
+      evaluate_policy(decoder, b.view(), 0.8, r.logprobs.data(), nullptr, &support);
+      // A reference that is another distribution over the same tokens.
+      for (size_t i = 0; i < r.outcomes.size(); ++i) r.outcomes[i] = -3.0f - 0.1f * static_cast<float>(i % 7);
+      gyre_policy_inputs inputs = train_test::inputs_of(b);
+      gyre_policy_loss loss = ppo_loss();
+      inputs.support = support, loss.kl = GYRE_KL_SUPPORT;
+      r.stats =
+          policy_backward(decoder, b.view(), inputs, loss, train_test::terms(nullptr, nullptr, r.kl.get())).terms[2];
+      return r;
+    };
+    const Result want = run(policies.kernels), got = run(*policies.other);
+    EXPECT_EQ(got.ids, want.ids);
+    EXPECT_NEAR(got.stats.value, want.stats.value, 1e-5);
+    EXPECT_LT(error(*got.kl, *want.kl), kTolerance);
+  }
 }
 
 TEST_P(BackendTraining, ValueGradientsAreTheKernels) {

@@ -35,12 +35,12 @@ class ToyNetwork : public Network {
     inner("logits").logits(hidden_RH, adapters, logits_RV);
   }
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-               bool want_entropy) override {
-    return inner("score").score(hidden_NH, targets, inverse_temperature, want_entropy);
+               bool want_entropy, int64_t k) override {
+    return inner("score").score(hidden_NH, targets, inverse_temperature, want_entropy, k);
   }
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                      const Objective& objective) override {
-    inner("score_backward").score_backward(hidden_NH, targets, inverse_temperature, objective);
+                      const Support& support, const Objective& objective) override {
+    inner("score_backward").score_backward(hidden_NH, targets, inverse_temperature, support, objective);
   }
   at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                             std::span<const double> d_values, ParameterSet& gradients) override {

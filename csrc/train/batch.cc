@@ -65,6 +65,31 @@ void require_finite(const Batch& batch, const float* values, const char* name) {
   }
 }
 
+Support support_of(const ModelConfig& config, const gyre_support& support, size_t targets) {
+  const auto require = [](bool ok, const std::string& what) {
+    if (!ok) throw std::invalid_argument("support: " + what);
+  };
+  const int64_t k = support.k, vocab = config.vocab_size;
+  require(k >= 1 && k <= vocab, "k is " + std::to_string(k) + ", expected 1 to " + std::to_string(vocab));
+  const Support out{.k = k, .ids = {support.ids, targets * static_cast<size_t>(k)}};
+  const int64_t named = k < vocab ? k + 1 : k;  // outcomes that have a probability
+  std::vector<size_t> seen(static_cast<size_t>(vocab), targets);
+  for (size_t i = 0; i < targets; ++i) {
+    for (const int32_t id : out.ids.subspan(i * static_cast<size_t>(k), static_cast<size_t>(k))) {
+      require(id >= 0 && id < vocab && seen[static_cast<size_t>(id)] != i,
+              "target " + std::to_string(i) + " has token " + std::to_string(id) +
+                  ", expected distinct ones from 0 to " + std::to_string(vocab - 1));
+      seen[static_cast<size_t>(id)] = i;
+    }
+    for (int64_t j = 0; j < named; ++j) {
+      const float logprob = support.logprobs[static_cast<int64_t>(i) * (k + 1) + j];
+      require(std::isfinite(logprob), "target " + std::to_string(i) + " has a log-prob of " + std::to_string(logprob) +
+                                          ", expected a finite number");
+    }
+  }
+  return out;
+}
+
 std::vector<int64_t> masked_tokens(const Batch& batch) {
   std::vector<int64_t> tokens;
   for (int64_t t = 0; t < batch.num_tokens(); ++t) {

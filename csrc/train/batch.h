@@ -41,6 +41,10 @@ struct Predicted {
 std::vector<int64_t> masked_tokens(const Batch& batch);
 Predicted predicted(const Batch& batch, const Packing& packing);
 
+// The tokens of a support of so many targets. Throws std::invalid_argument when they are not distinct tokens of the
+// vocabulary for each target, or a log-prob of theirs is not finite.
+Support support_of(const ModelConfig& config, const gyre_support& support, size_t targets);
+
 // Throws NotFiniteError when the result of a token is not finite: the model has diverged.
 void require_finite_results(const Batch& batch, std::span<const int64_t> tokens, std::span<const float> results,
                             const char* name);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "train/passes.h"
@@ -48,14 +50,23 @@ void for_portions(Decoder& decoder, const Batch& batch, Body&& body) {
 
 }  // namespace
 
-void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies) {
+void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies,
+                     const gyre_support* likeliest) {
   if (decoder.config().head != GYRE_HEAD_LM) {
     throw std::invalid_argument("score: the model has a value head, expected a language model");
   }
+  const int64_t k = likeliest == nullptr ? 0 : likeliest->k, vocab = decoder.config().vocab_size;
+  if (k < 0 || k > vocab) {
+    throw std::invalid_argument("score: the support has " + std::to_string(k) + " tokens, expected 0 to " +
+                                std::to_string(vocab));
+  }
+  int32_t* ids = k > 0 ? likeliest->ids : nullptr;
+  float* outcomes = k > 0 ? likeliest->logprobs : nullptr;
   std::vector<float> all_logprobs, all_entropies;  // per target
   for_portions(decoder, batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = decoder.forward(packing, nullptr);
-    const Scores scores = decoder.score(hidden_NH, predicted(group, packing).targets, temperature, entropies);
+    const Scores scores = decoder.score(hidden_NH, predicted(group, packing).targets, temperature, entropies, k);
+    ids = std::ranges::copy(scores.support, ids).out, outcomes = std::ranges::copy(scores.outcomes, outcomes).out;
     all_logprobs.insert(all_logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
     all_entropies.insert(all_entropies.end(), scores.entropies.begin(), scores.entropies.end());
   });

@@ -33,6 +33,17 @@ TokenKl kl_term(const gyre_policy_loss& loss, double logprob, double ref_logprob
   return out;
 }
 
+double outcomes_kl(std::span<const float> policy, std::span<const float> reference, std::span<double> slopes) {
+  double kl = 0;
+  for (size_t i = 0; i < policy.size(); ++i) {
+    const double x = policy[i];
+    slopes[i] = std::isinf(x) ? 0 : x - static_cast<double>(reference[i]);
+    kl += std::exp(x) * slopes[i];
+  }
+  for (double& slope : slopes) slope -= kl;
+  return kl;
+}
+
 TokenLoss value_term(double value, double return_, double old_value, double clip) {
   const double error = value - return_;
   TokenLoss out{.value = 0.5 * error * error, .derivative = error};

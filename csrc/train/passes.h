@@ -15,8 +15,9 @@ namespace gyre {
 
 // Forward-only passes over batches of any size: sequences are processed in groups of bounded size, which changes no bit
 // of the results because every row is computed by row-invariant kernels. Outputs are filled before NotFiniteError is
-// thrown; entropies are optional.
-void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies);
+// thrown; entropies and the support of the likeliest tokens are optional.
+void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies,
+                     const gyre_support* likeliest = nullptr);
 // The critic: V of the state before token t is the value head on the hidden state of token t-1 (so it sees no later
 // token).
 void evaluate_critic(Decoder& critic, const Batch& batch, float* values);

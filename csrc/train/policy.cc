@@ -54,6 +54,25 @@ void add_tokens(std::span<const int64_t> tokens, const Scores& scores, const flo
   }
 }
 
+// The same of the divergence from the reference over its support, tokens and log-probs of which are those of a chunk
+// from target `first` on; the slopes of all outcomes.
+std::vector<float> evaluate_support(const gyre_term& term, std::span<const int64_t> tokens, size_t first,
+                                    const Scores& scores, const gyre_support& reference, double coef,
+                                    gyre_term_stats& stats) {
+  const size_t outcomes = static_cast<size_t>(reference.k) + 1;
+  std::vector<float> d;
+  std::vector<double> slopes(outcomes);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const double weight = term.weights[tokens[i]];
+    const double kl = outcomes_kl(std::span(scores.outcomes).subspan(i * outcomes, outcomes),
+                                  {reference.logprobs + (first + i) * outcomes, outcomes}, slopes);
+    stats.value += weight * kl;
+    stats.loss += weight * coef * kl;
+    for (const double slope : slopes) d.push_back(static_cast<float>(weight * coef * slope));
+  }
+  return d;
+}
+
 // Adds a term's values at the tokens to stats and returns their derivatives with respect to each token's log-prob,
 // or entropy for an entropy term.
 std::vector<float> evaluate(const gyre_term& term, std::span<const int64_t> tokens, const Scores& scores,
@@ -101,7 +120,7 @@ void add_to(std::vector<float>& sum, std::span<const float> values) {
 // The terms that go into one buffer, summed: one backward pass.
 struct BackwardPass {
   Gradients* into;
-  std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no term depends on it
+  std::vector<float> d_logprob, d_entropy, slopes;  // of a chunk of targets; empty when no term depends on it
   at::Tensor d_hidden_NH;
   std::vector<at::Tensor> d_routers_NE;
 };
@@ -115,25 +134,24 @@ class BackwardPasses {
   // The pass of a buffer, made where there is none.
   BackwardPass& of(Gradients* into) {
     auto pass = std::ranges::find(passes_, into, &BackwardPass::into);
-    if (pass == passes_.end()) pass = passes_.insert(pass, {into, {}, {}, at::zeros_like(hidden_NH_), {}});
+    if (pass == passes_.end()) pass = passes_.insert(pass, {into, {}, {}, {}, at::zeros_like(hidden_NH_), {}});
     return *pass;
   }
   // The next chunk of targets begins.
   void begin() {
-    for (BackwardPass& pass : passes_) pass.d_logprob.clear(), pass.d_entropy.clear();
+    for (BackwardPass& pass : passes_) pass.d_logprob.clear(), pass.d_entropy.clear(), pass.slopes.clear();
   }
   // Takes the derivatives of a term.
-  void join(const gyre_term& term, std::span<const float> values) {
+  void join(const gyre_term& term, std::span<const float> values, std::vector<float> BackwardPass::*of_what) {
     if (term.into == nullptr || std::ranges::all_of(values, [](float v) { return v == 0; })) return;
-    BackwardPass& pass = of(term.into);
-    add_to(term.kind == GYRE_TERM_ENTROPY ? pass.d_entropy : pass.d_logprob, values);
+    add_to(of(term.into).*of_what, values);
   }
   // What the chunk's terms have given. Valid until begin().
   std::vector<ScoreGradient> gradients() const {
     std::vector<ScoreGradient> all;
     for (const BackwardPass& pass : passes_) {
-      if (pass.d_logprob.empty() && pass.d_entropy.empty()) continue;
-      all.push_back({pass.d_logprob, pass.d_entropy, pass.d_hidden_NH, &pass.into->set()});
+      if (pass.d_logprob.empty() && pass.d_entropy.empty() && pass.slopes.empty()) continue;
+      all.push_back({pass.d_logprob, pass.d_entropy, pass.d_hidden_NH, &pass.into->set(), pass.slopes});
     }
     return all;
   }
@@ -182,12 +200,15 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
   if (inputs.behaviour != nullptr) require_finite(batch, inputs.behaviour, "behaviour log-prob");
   if (inputs.importance != nullptr) require_finite(batch, inputs.importance, "importance weight");
   if (task.over_batch != GYRE_OVER_BATCH_NONE) require_finite(batch, inputs.over_batch, "statistic of the mini-batch");
-  if (has_kl(loss)) require_finite(batch, inputs.ref_logprobs, "reference log-prob");
+  const bool over_support = has_kl(loss) && loss.kl == GYRE_KL_SUPPORT;
+  if (has_kl(loss) && !over_support) require_finite(batch, inputs.ref_logprobs, "reference log-prob");
   const std::vector<gyre_term> all = complete(decoder, batch, inputs, compares, terms);
 
   const Packing packing = pack(batch.ids, batch.offsets);
   const Predicted targeted = predicted(batch, packing);
   const auto& [tokens, targets] = targeted;
+  Support support;
+  if (over_support) support = support_of(decoder.config(), inputs.support, targets.size());
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden_NH = decoder.forward(packing, &kept);
   BackwardPasses passes(hidden_NH);
@@ -195,7 +216,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
     for (Gradients* buffer : buffers_of(all)) passes.of(buffer);
   }
   std::vector<float> logprobs, entropies;  // per target
-  decoder.score_backward(hidden_NH, targets, loss.temperature, [&](size_t first, const Scores& chunk) {
+  const auto objective = [&](size_t first, const Scores& chunk) {
     const auto here = std::span(tokens).subspan(first, chunk.logprobs.size());
     require_finite_results(batch, here, chunk.logprobs, "log-prob");
     require_finite_results(batch, here, chunk.entropies, "entropy");
@@ -204,10 +225,18 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
     add_tokens(here, chunk, compares ? inputs.old_logprobs : nullptr, result.stats);
     passes.begin();
     for (size_t i = 0; i < all.size(); ++i) {
-      passes.join(all[i], evaluate(all[i], here, chunk, inputs, loss, result.terms[i]));
+      gyre_term_stats& stats = result.terms[i];
+      if (over_support && all[i].kind == GYRE_TERM_KL) {
+        passes.join(all[i], evaluate_support(all[i], here, first, chunk, inputs.support, loss.kl_coef, stats),
+                    &BackwardPass::slopes);
+        continue;
+      }
+      passes.join(all[i], evaluate(all[i], here, chunk, inputs, loss, stats),
+                  all[i].kind == GYRE_TERM_ENTROPY ? &BackwardPass::d_entropy : &BackwardPass::d_logprob);
     }
     return passes.gradients();
-  });
+  };
+  decoder.score_backward(hidden_NH, targets, loss.temperature, objective, support);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].kind != GYRE_TERM_BALANCE) continue;
     const bool learns = all[i].into != nullptr && loss.balance_coef != 0;

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"gyre/orchestrate/run/metrics"
 )
 
 // A teacher that a server has teaches as one whose checkpoint is here: the same bits, over ranks, of episodes in several
@@ -79,6 +82,65 @@ func TestTeacherOfAServer(t *testing.T) {
 		code, _, stderr := runGyre(t, dir, append([]string{"train", config, "run.name=refused", "algorithm.kl_coef=1",
 			"model.reference=" + between.URL}, more...)...)
 		if code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want %q:\n%s", more, code, want, stderr)
+		}
+	}
+}
+
+// A divergence over the teacher's likeliest tokens gives the same weights with any number of ranks, however models lie
+// over them, with smaller passes, and in a run that was resumed; and less than one over all tokens.
+func TestDivergenceOverASupport(t *testing.T) {
+	dir := t.TempDir()
+	mustGyre(t, dir, "model", "init", "teacher", "--hidden", "24", "--layers", "2", "--heads", "2", "--kv-heads", "1",
+		"--intermediate", "32", "--vocab", "300", "--seed", "9")
+	config := tinyConfig(t, dir, "")
+	kl := []string{"model.reference=teacher", "algorithm.kl_coef=1", "algorithm.kl_top_k=8",
+		"algorithm.zero_task_advantage=true", "algorithm.entropy_coef=0", "filter.strategy=none", "run.steps=3",
+		"rollout.context=single_turn", "checkpoint.keep=0", "fsdp.deterministic=true"}
+	run := func(name string, more ...string) string {
+		t.Helper()
+		mustGyre(t, dir, append(append([]string{"train", config, "run.name=" + name}, kl...), more...)...)
+		return filepath.Join(dir, "runs", name)
+	}
+	values := func(run string) (mass, divergence float64) {
+		t.Helper()
+		for record, err := range metrics.Read(filepath.Join(run, "metrics.jsonl")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record.Step == 1 {
+				mass, _ = record.Float("rollout/ref_top_k_mass")
+				divergence, _ = record.Float("actor/kl_loss")
+			}
+		}
+		return mass, divergence
+	}
+	one := run("one")
+	sameCheckpoints(t, one, run("recomputed", "actor.recompute_activations=true"), 1, 3)
+	sameCheckpoints(t, one, run("ranks", "--ranks", "2"), 1, 3)
+	sameCheckpoints(t, one, run("shards", "--ranks", "2", "fsdp.shard=full"), 1, 3)
+	run("resumed", "--until", "1")
+	sameCheckpoints(t, one, run("resumed", "--resume"), 1, 3)
+	// Two passes at most for a sequence: rounding apart.
+	_, small := values(run("small", "actor.micro_batch_tokens=64"))
+	mass, some := values(one)
+	whole, all := values(run("whole", "algorithm.kl_top_k=300"))
+	if mass <= 8./300 || mass >= 0.99 || whole != 1 || some <= 0 || some > all || math.Abs(small-some) > 1e-6 {
+		t.Errorf("8 tokens: a mass of %v, a divergence of %v (%v in small passes); 300: %v, %v", mass, some, small, whole, all)
+	}
+	sameCheckpoints(t, one, run("replayed", "--replay", "runs/one/rollouts/step_1.jsonl", "run.steps=1"), 1, 1)
+	// Rejected tokens leave the update, not the support.
+	run("rejected", "--replay", "runs/whole/rollouts/step_3.jsonl", "run.steps=1", "importance.reject=token", "importance.reject_low=0.999",
+		"importance.reject_high=1.001")
+	run("adapter", "lora.rank=2", "rollout.staleness=1", "fsdp.deterministic=false")
+	for want, more := range map[string][]string{
+		`algorithm.kl_in = "advantage": expected "loss"`: {"algorithm.kl_in=advantage"},
+		"servers give log-probs of the sampled tokens":   {"model.reference=http://127.0.0.1:1"},
+		"but the vocabulary of the policy in":            {"algorithm.kl_top_k=301"},
+		"expected an integer >= 0, got -1":               {"algorithm.kl_top_k=-1"},
+	} {
+		code, _, stderr := runGyre(t, dir, append(append([]string{"train", config, "run.name=refused"}, kl...), more...)...)
+		if code == 0 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "algorithm.kl_top_k") {
 			t.Errorf("%v: exit code %d, want %q:\n%s", more, code, want, stderr)
 		}
 	}

@@ -216,6 +216,13 @@ func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
 // checkReference reports a server that cannot be the KL reference, and what is for servers alone.
 func (c *Config) checkReference(report func(key, format string, args ...any)) {
 	m := c.Model
+	if k := c.Algorithm.KLTopK; k > 0 && c.Algorithm.KLIn != "loss" {
+		report("algorithm.kl_top_k", "is a term of the loss, but algorithm.kl_in = %q: expected \"loss\" there, or 0 here",
+			c.Algorithm.KLIn)
+	} else if k > 0 && m.RemoteReference() {
+		report("algorithm.kl_top_k", "%d tokens of each distribution are asked for, but servers give log-probs of the sampled "+
+			"tokens alone (model.reference = %q): expected a directory there, or 0 here", k, m.Reference)
+	}
 	if remote := m.RemoteReference(); !remote {
 		for key, value := range map[string]string{"name": m.ReferenceName, "key_env": m.ReferenceKeyEnv} {
 			if value != "" {

@@ -303,6 +303,10 @@ type Algorithm struct {
 	// advantage, after the estimator: with model.reference = a teacher and kl_estimator = "k1" that is on-policy
 	// distillation.
 	KLIn string `toml:"kl_in" default:"loss" oneof:"loss,reward,advantage"`
+	// Take the KL term of the loss exactly, as a divergence of two distributions over the reference's so many likeliest
+	// tokens at each place and one outcome for all others, instead of kl_estimator's from the sampled token alone; the
+	// whole vocabulary gives the full KL. 0 = off.
+	KLTopK int `toml:"kl_top_k" default:"0" range:"[0,)"`
 	// Controller of kl_coef when kl_in is not loss.
 	KLControl string `toml:"kl_control" default:"fixed" oneof:"fixed,adaptive"`
 	// Target of the adaptive controller.

@@ -340,6 +340,7 @@ func TestWarnings(t *testing.T) {
 		"filter.loss_scaling=sqrt":      "no effect",
 		"algorithm.norm_by_std=false":   "no effect on gae",
 		"model.reference=x":             "not used",
+		"algorithm.kl_top_k=8":          "kl_top_k has no effect",
 		"algorithm.kl_control=adaptive": "kl_in",
 		"actor.mini_batch=50":           "does not divide",
 		"critic.warmup=300":             "never learns",

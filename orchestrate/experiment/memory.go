@@ -94,6 +94,9 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	if e.Parts.Learn || e.Parts.Analyse {
 		planUpdates(c, actor, add)
 	}
+	if k := int64(c.Algorithm.KLTopK); e.Reference != nil {
+		add("update", "likeliest tokens of the KL reference", 4*(2*k+1)*min(k, 1)*int64(c.Episodes()*c.Rollout.MaxLength))
+	}
 	if e.Parts.Analyse && c.Analysis.Enabled {
 		plan := planAnalysis(c, trained/gradients)
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)

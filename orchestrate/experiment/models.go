@@ -237,6 +237,9 @@ func Objective(c *config.Config) train.Objective {
 		loss.KL = map[string]torch.KLEstimator{"k1": torch.KLK1, "abs": torch.KLAbs, "k2": torch.KLK2,
 			"k3": torch.KLK3}[name]
 		loss.KLStraightThrough, loss.KLCoef = straight, g.KLCoef
+		if g.KLTopK > 0 {
+			loss.KL, loss.KLStraightThrough = torch.KLSupport, false
+		}
 	}
 	return train.Objective{PolicyLoss: loss}
 }

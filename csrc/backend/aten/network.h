@@ -166,9 +166,9 @@ class AtenNetwork : public Network {
   // In f32 throughout: in bfloat16 logits would be rounded by up to 1/16 and log-probs with them.
   void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-               bool want_entropy) override;
+               bool want_entropy, int64_t k) override;
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                      const Objective& objective) override;
+                      const Support& support, const Objective& objective) override;
   at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                             std::span<const double> d_values, ParameterSet& gradients) override;
 

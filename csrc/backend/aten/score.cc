@@ -1,13 +1,16 @@
 // Log-probs and entropies of chosen tokens on tensors, and the value head: only numbers per token leave the device.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "backend/aten/network.h"
 
@@ -58,6 +61,16 @@ void append_scores(const at::Tensor& z_RV, const Chunk& chunk, bool want_entropy
   append(entropy_R, out.entropies);
 }
 
+// Adds the support's tokens and its outcomes to the scores of a chunk.
+void append_outcomes(const at::Tensor& z_RV, const at::Tensor& ids_RK, Scores& out) {
+  const at::Tensor host_RK = ids_RK.to(at::kCPU, at::kInt).contiguous();
+  out.support.insert(out.support.end(), host_RK.const_data_ptr<int32_t>(),
+                     host_RK.const_data_ptr<int32_t>() + host_RK.numel());
+  const at::Tensor others_R1 =
+      at::logsumexp(z_RV.scatter(1, ids_RK, -std::numeric_limits<float>::infinity()), 1, /*keepdim=*/true);
+  append(at::cat({z_RV.gather(1, ids_RK), others_R1}, 1) - at::logsumexp(z_RV, 1, true), out.outcomes);
+}
+
 // One number per row of the chunk as a column, or zeros.
 at::Tensor column(std::span<const float> values, const Chunk& chunk) {
   if (values.empty()) return at::zeros_like(chunk.rows_R, at::kFloat).unsqueeze(1);
@@ -67,8 +80,8 @@ at::Tensor column(std::span<const float> values, const Chunk& chunk) {
 // With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
 // `lora`, of scale `scale`: the adapter's beside the head; undefined tensors for none.
 void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double scale, const at::Tensor& rows_RH,
-                    const at::Tensor& z_RV, const Chunk& chunk, float inverse_temperature, const Scores& scores,
-                    const ScoreGradient& gradient, const gyre_shape& shape) {
+                    const at::Tensor& z_RV, const at::Tensor& ids_RK, const Chunk& chunk, float inverse_temperature,
+                    const Scores& scores, const ScoreGradient& gradient, const gyre_shape& shape) {
   const int64_t vocab = head_VH.size(0);
   const at::Tensor d_logprob_R1 = column(gradient.d_logprob, chunk);
   at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
@@ -76,6 +89,12 @@ void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double s
   const at::Tensor at_target_R =
       at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
   d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
+  if (!gradient.slopes.empty()) {
+    const int64_t k = ids_RK.size(1);
+    const at::Tensor slopes = to_device(gradient.slopes.data(), {ids_RK.size(0), k + 1}, z_RV.device());
+    const at::Tensor all_RV = slopes.narrow(1, k, 1).expand_as(z_RV).scatter(1, ids_RK, slopes.narrow(1, 0, k));
+    d_RV.add_(at::exp(z_RV - column(scores.logsumexp, chunk)).mul_(all_RV));
+  }
   d_RV.mul_(inverse_temperature);
   if (shape.logit_cap != 0) d_RV.mul_(1 - (z_RV / (inverse_temperature * shape.logit_cap)).square());
   if (shape.logit_scale != 0) d_RV.mul_(shape.logit_scale);
@@ -99,28 +118,35 @@ at::Tensor AtenNetwork::logits_of(const at::Tensor& rows_RH) {
 }
 
 Scores AtenNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                          bool want_entropy) {
+                          bool want_entropy, int64_t k) {
   Scores out;
   for_chunks(targets, config_.vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
     const at::Tensor z_RV = logits_of(hidden_NH.index_select(0, chunk.rows_R)).mul_(inverse_temperature);
     append_scores(z_RV, chunk, want_entropy, out);
+    if (k > 0) append_outcomes(z_RV, std::get<1>(at::topk(z_RV, k, 1)), out);
   });
   return out;
 }
 
 void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
-                                 float inverse_temperature, const Objective& objective) {
+                                 float inverse_temperature, const Support& support, const Objective& objective) {
   for_chunks(targets, config_.vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
     const at::Tensor rows_RH = hidden_NH.index_select(0, chunk.rows_R);
     const at::Tensor z_RV = logits_of(rows_RH).mul_(inverse_temperature);
     Scores scores;
     append_scores(z_RV, chunk, true, scores);
+    at::Tensor ids_RK;
+    if (const auto k = static_cast<size_t>(support.k); k > 0) {
+      const std::span<const int32_t> ids = support.ids.subspan(chunk.begin * k, chunk.count * k);
+      ids_RK = to_device(ids.data(), {rows_RH.size(0), support.k}, z_RV.device()).to(at::kLong);
+      append_outcomes(z_RV, ids_RK, scores);
+    }
     enter(kRoot);
     const LoraTensors none, &lora = adapter_ ? adapter_->root().head_lora : none;
     for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
       gradient.gradients->enter(kRoot);
-      chunk_backward(parameters_.root.head_VH, lora, config_.lora.scale, rows_RH, z_RV, chunk, inverse_temperature,
-                     scores, gradient, config_.shape);
+      chunk_backward(parameters_.root.head_VH, lora, config_.lora.scale, rows_RH, z_RV, ids_RK, chunk,
+                     inverse_temperature, scores, gradient, config_.shape);
     }
   });
 }

@@ -134,9 +134,9 @@ class CpuNetwork : public Network {
   void backward(const std::vector<HiddenGradient>& all, const Activations& kept) override;
   void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-               bool want_entropy) override;
+               bool want_entropy, int64_t k) override;
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                      const Objective& objective) override;
+                      const Support& support, const Objective& objective) override;
   at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                             std::span<const double> d_values, ParameterSet& gradients) override;
 
@@ -154,6 +154,7 @@ class CpuNetwork : public Network {
   void enter(int64_t unit) const;
   void leave(int64_t unit) const;
   void logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits);
+  Scores keep_logits(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, Buffer& logits);
   // Lets go of the memory of the last training pass.
   void forget_training();
   void chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, const Scores& scores,

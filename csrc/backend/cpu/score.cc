@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cpu/network.h"
+#include "backend/cpu/support.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
 #include "kernels/softmax.h"
@@ -167,6 +168,7 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
                 (adapter_ ? adapter_->parameters() : parameters_).root.head_lora, rows_RH,
                 gradient.gradients->root.head_lora);
   const LogitShape bent(config_);
+  const OutcomeGradient outcomes(scores, gradient.slopes, inverse);
   for_vocab_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
     parallel_for(rows, kGrain, [&](int64_t r) {
       const auto i = static_cast<size_t>(r);
@@ -175,11 +177,12 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
       softmax_gradient(kept + r * kSoftmaxBlock, columns, inverse,
                        {.logsumexp = scores.logsumexp[i],
                         .mean = scores.mean_logit[i],
-                        .d_logprob = weight,
+                        .d_logprob = weight - outcomes.of_others(i),
                         .d_entropy = gradient.d_entropy.empty() ? 0 : gradient.d_entropy[i]},
                        row);
       const int64_t token = targets[i].token - first;
       if (token >= 0 && token < columns) row[token] += weight * inverse;
+      outcomes.add(i, first, columns, row);
       if (bent.any) bend_backward(kept + r * kSoftmaxBlock, columns, bent.by, bent.cap, row);
     });
     if (d_head_VH.defined()) {
@@ -203,11 +206,39 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
   }
 }
 
-Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
-                         bool want_entropy) {
+// Scores a chunk and keeps its logits, block after block.
+Scores CpuNetwork::keep_logits(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse,
+                               Buffer& logits) {
+  ChunkScores chunk(targets, inverse, /*want_entropy=*/true);
+  const int64_t vocab = config_.vocab_size, block = rows_RH.size(0) * kSoftmaxBlock;
+  logits.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
+  float* kept = logits.data();
+  for_vocab_blocks(vocab, [&](int64_t first, int64_t columns) {
+    logits_block(rows_RH, first, columns, kept);
+    chunk.add(kept, first, columns);
+    kept += block;
+  });
+  Scores scores;
+  chunk.append_to(scores);
+  return scores;
+}
+
+Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse, bool want_entropy,
+                         int64_t k) {
   thread_local Buffer block;
   Scores out;
   enter(kRoot);
+  if (k > 0) {
+    Buffer logits;
+    for_chunks(targets.size(), kept_chunk(config_.vocab_size), [&](size_t begin, size_t count) {
+      const std::span<const Target> here = targets.subspan(begin, count);
+      Scores chunk = keep_logits(gather(hidden_NH, here), here, inverse, logits);
+      KeptLogits kept(logits.data(), config_.vocab_size, static_cast<int64_t>(count), inverse);
+      kept.take_likeliest(k, chunk);
+      append(chunk, out);
+    });
+    return out;
+  }
   for_chunks(targets.size(), kChunk, [&](size_t begin, size_t count) {
     const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
     ChunkScores chunk(targets.subspan(begin, count), inverse, want_entropy);
@@ -222,24 +253,17 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
 }
 
 void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
-                                const Objective& objective) {
-  const int64_t vocab = config_.vocab_size;
+                                const Support& support, const Objective& objective) {
   Buffer logits;  // not kept: what comes next needs the memory for blocks
   enter(kRoot);
-  for_chunks(targets.size(), kept_chunk(vocab), [&](size_t begin, size_t count) {
+  for_chunks(targets.size(), kept_chunk(config_.vocab_size), [&](size_t begin, size_t count) {
     const std::span<const Target> here = targets.subspan(begin, count);
     const at::Tensor rows_RH = gather(hidden_NH, here);
-    ChunkScores chunk(here, inverse, /*want_entropy=*/true);
-    const int64_t block = rows_RH.size(0) * kSoftmaxBlock;
-    logits.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
-    float* kept = logits.data();
-    for_vocab_blocks(vocab, [&](int64_t first, int64_t columns) {
-      logits_block(rows_RH, first, columns, kept);
-      chunk.add(kept, first, columns);
-      kept += block;
-    });
-    Scores scores;
-    chunk.append_to(scores);
+    Scores scores = keep_logits(rows_RH, here, inverse, logits);
+    if (const auto k = static_cast<size_t>(support.k); k > 0) {
+      KeptLogits kept(logits.data(), config_.vocab_size, static_cast<int64_t>(count), inverse);
+      kept.take(support.ids.subspan(begin * k, count * k), scores);
+    }
     for (const ScoreGradient& gradient : objective(begin, scores)) {
       gradient.gradients->enter(kRoot);
       chunk_backward(rows_RH, here, inverse, scores, logits.data(), gradient);

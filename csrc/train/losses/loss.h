@@ -3,6 +3,8 @@
 // (gyre_loss_at), the configuration's keys in [actor], the trainer.
 #pragma once
 
+#include <span>
+
 #include "gyre.h"
 
 namespace gyre {
@@ -55,6 +57,11 @@ struct TokenKl {
 //   k1 x-y · abs |x-y| · k2 ½(x-y)² · k3 clamp(e^z - z - 1, ±10) with z = clamp(y-x, ±20)
 // straight_through keeps the value and takes k2's derivative, which is an unbiased gradient of the KL.
 TokenKl kl_term(const gyre_policy_loss& loss, double logprob, double ref_logprob);
+
+// KL(policy ‖ reference) of two distributions over the same outcomes, from their log-probs, and its derivatives: it
+// changes by Σ slope · p · dz, where z are logits of the tokens and p their probabilities, the slope being that of a
+// token's outcome. An outcome without probability, its log-prob -∞, counts nothing.
+double outcomes_kl(std::span<const float> policy, std::span<const float> reference, std::span<double> slopes);
 
 // ½·max((V-R)², (clamp(V, old ± clip) - R)²) and its derivative with respect to V; clip <= 0 leaves the first term
 // alone.

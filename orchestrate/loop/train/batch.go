@@ -38,6 +38,7 @@ type Batch struct {
 	Importance [][]float32 // weights of the policy loss of the tokens; nil: 1
 	OverBatch  [][]float32 // what a policy loss reads of the whole mini-batch: see Learner.OverBatch
 	Reference  [][]float32 // log-probs of the reference policy
+	Support    []Support   // its likeliest tokens, where the KL term is over them
 	Values     [][]float32 // of the value network before its update
 	Advantages [][]float32
 	Returns    [][]float32
@@ -70,7 +71,7 @@ func (b *Batch) Take(rows []int) *Batch {
 	return &Batch{
 		Sequences: Rows(b.Sequences, rows), Rows: from, Progress: b.Progress,
 		Behaviour: Rows(b.Behaviour, rows), Importance: Rows(b.Importance, rows), OverBatch: Rows(b.OverBatch, rows),
-		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Values: Rows(b.Values, rows),
+		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Support: Rows(b.Support, rows), Values: Rows(b.Values, rows),
 		Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows), Weights: Rows(b.Weights, rows),
 	}
 }

@@ -155,10 +155,14 @@ func (l *Learner) ScoreBy(ctx context.Context, b *Batch,
 
 // Complete fills a column, of which every rank knows some rows, on all ranks.
 func (l *Learner) Complete(ctx context.Context, rows []int, column [][]float32) error {
+	return complete(ctx, l, rows, column)
+}
+
+func complete[T any](ctx context.Context, l *Learner, rows []int, column []T) error {
 	if l.on.World == nil {
 		return nil
 	}
-	known := map[int][]float32{}
+	known := map[int]T{}
 	for _, row := range rows {
 		known[row] = column[row]
 	}
@@ -289,7 +293,9 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages),
 		Weights: gather(micro, b.Weights), Behaviour: gather(micro, b.Behaviour),
 		OverBatch: gather(micro, b.OverBatch), Importance: gather(micro, b.Importance)}
-	if o.KL != torch.KLNone {
+	if o.KL == torch.KLSupport {
+		in.Support = b.gatherSupport(micro)
+	} else if o.KL != torch.KLNone {
 		in.RefLogprobs = gather(micro, b.Reference)
 	}
 	terms := make([]torch.Term, len(columns))

@@ -94,6 +94,7 @@ type scoreMetrics struct {
 	Gap        *float64 `metric:"rollout/logprob_gap_max" unit:"nats" doc:"largest difference between the sampler's and the trainer's log-prob of a sampled token: exactly 0 on the CPU"`
 	Equal      *bool    `metric:"rollout/sampler_equals_trainer" doc:"1 while the sampler's log-probs serve as old log-probs; 0 from the step on that measured a gap: they are computed again then"`
 	Reference  *float64 `metric:"rollout/ref_log_prob" unit:"nats" doc:"mean log-prob of the sampled tokens under the KL reference"`
+	Mass       *float64 `metric:"rollout/ref_top_k_mass" unit:"share" doc:"of the KL reference's probability that its algorithm.kl_top_k likeliest tokens have, mean over the sampled tokens: towards 1"`
 	Coef       *float64 `metric:"actor/reward_kl_penalty_coeff" doc:"coefficient of the KL penalty, where it is in the rewards"`
 	Divergence *float64 `metric:"actor/reward_kl_penalty" unit:"nats" doc:"mean KL estimate per token that was charged"`
 }

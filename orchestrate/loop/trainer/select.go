@@ -138,6 +138,11 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 			b.Reference, err = p.Actor.ScoreBy(ctx, b, p.Teacher.Score)
 			return err
 		})
+	} else if k := p.Config.Algorithm.KLTopK; p.Reference != nil && k > 0 {
+		err = p.clock.Measure("ref", func() (err error) {
+			b.Reference, b.Support, err = p.Reference.Likeliest(ctx, b, experiment.Temperature(p.Config), k)
+			return err
+		})
 	} else if p.Reference != nil {
 		b.Reference, err = p.column(ctx, "ref", "reference log-probs", p.Reference, b)
 	}
@@ -146,6 +151,9 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 	}
 	if b.Reference != nil {
 		line.Add(scoreMetrics{Reference: new(b.SampledMean(b.Reference))})
+	}
+	if b.Support != nil {
+		line.Add(scoreMetrics{Mass: new(b.SupportMass())})
 	}
 	if ctx.Err() == nil && p.Config.Algorithm.UsesEnergies() {
 		err = p.clock.Measure("energies", func() (err error) {
