@@ -8,6 +8,7 @@
 #   scripts/figures.sh smollm2       smollm2-training.png: configs/sokoban_smollm2.toml (about 25 minutes)
 #   scripts/figures.sh gateway       gateway-training.png: configs/gateway_calculator.toml (minutes)
 #   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
+#   scripts/figures.sh distillation  distillation.png: configs/studies/distillation.toml (kernels: GYRE_ISA=avx2; a quarter of an hour)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 images=docs/images
@@ -96,10 +97,17 @@ bfloat16() {
   cp studies/bfloat16-smollm2/figures/learning_curves.png $images/bfloat16-smollm2.png
 }
 
-[ $# -gt 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
+distillation() (
+  export GYRE_ISA=avx2
+  made runs/demo/global_step_40/actor demo
+  gyre sweep configs/studies/distillation.toml
+  cp studies/distillation/figures/success_by_tokens.png $images/distillation.png
+)
+
+[ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
 for name in "$@"; do
   case $name in
-    demo | quickstart | components | ui | smollm2 | gateway | bfloat16) $name ;;
-    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, gateway, bfloat16" >&2; exit 2 ;;
+    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation) $name ;;
+    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, gateway, bfloat16, distillation" >&2; exit 2 ;;
   esac
 done

@@ -88,6 +88,49 @@ func Conditions(title string, list []Condition) figure.Figure {
 	return f
 }
 
+// ByTokens compares conditions whose steps are of different sizes: validation success over the tokens that the policy
+// had sampled by then, mean over the runs.
+func ByTokens(title string, list []Condition) figure.Figure {
+	what, f := conditionPanels[0], figure.Figure{Name: "success_by_tokens.png", Title: title, Columns: 1, Width: 5.5,
+		Height: 3.2}
+	if !slices.ContainsFunc(list, func(c Condition) bool { return c.sampled(math.MaxInt) > 0 }) {
+		return f
+	}
+	p := figure.Panel{Title: what.title, X: figure.Axis{Label: "thousands of sampled tokens"},
+		Y: figure.Axis{Label: what.unit}}
+	for k, c := range list {
+		_, lines := what.draw(c, figure.Color(k), len(list) <= mostBands)
+		for i := range lines {
+			steps := lines[i].X
+			lines[i].X = nil
+			for _, step := range steps {
+				lines[i].X = append(lines[i].X, c.sampled(int(step))/1000)
+			}
+		}
+		if len(lines) > 0 {
+			lines[len(lines)-1].Label = c.Label
+		}
+		p.Add(lines...)
+	}
+	if !p.Empty() {
+		f.Panels = append(f.Panels, p)
+		f.Note("thin: one run; thick: mean over seeds; band: its 95 % interval")
+	}
+	return f
+}
+
+// sampled is how many tokens a run had sampled for training after a step, mean over the runs.
+func (c Condition) sampled(step int) (tokens float64) {
+	for _, r := range c.Runs {
+		for _, point := range r.Mean("rollout/new_tokens") {
+			if point.Step <= step {
+				tokens += point.Value / float64(len(c.Runs))
+			}
+		}
+	}
+	return tokens
+}
+
 // draw is the lines of a condition, the mean last, and a cross at the end of each run that a collapse rule stopped.
 func (what conditionPanel) draw(c Condition, paint color.NRGBA, bands bool) (end figure.Mark, lines []figure.Mark) {
 	end = figure.Mark{Kind: figure.Crosses, Color: paint, Width: 3.5}

@@ -2,6 +2,7 @@ package plot
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,5 +126,28 @@ func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
 	// at most.
 	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || m.Low[1] != 2 {
 		t.Errorf("from %v to %v", m.Low, m.High)
+	}
+}
+
+// Success stands over what a policy had sampled by then: of runs of different steps, where all are on average.
+func TestSuccessByTokens(t *testing.T) {
+	run := func(each float64) *rundir.Run {
+		return logRun(map[string]any{"val-env/a/success": 0.5}, map[string]any{"rollout/new_tokens": each},
+			map[string]any{"rollout/new_tokens": each, "val-env/a/success": 0.75})
+	}
+	f := ByTokens("t", []Condition{{Label: "two", Runs: []*rundir.Run{run(1000), run(3000)}}, {Label: "one",
+		Runs: []*rundir.Run{run(500)}}, {Label: "nothing", Runs: []*rundir.Run{logRun()}}})
+	want := map[string][]float64{"two": {0, 4}, "one": {0, 1}}
+	for _, m := range f.Panels[0].Marks {
+		if m.Label != "" && (!slices.Equal(m.X, want[m.Label]) || !slices.Equal(m.Y, []float64{50, 75})) {
+			t.Errorf("%s lies at %v, %v, want %v, [50 75]", m.Label, m.X, m.Y, want[m.Label])
+		}
+		delete(want, m.Label)
+	}
+	if len(want) > 0 {
+		t.Errorf("not drawn: %v", want)
+	}
+	if f := ByTokens("t", []Condition{{Runs: []*rundir.Run{logRun(map[string]any{"val-env/a/success": 0.5})}}}); len(f.Panels) > 0 {
+		t.Error("a figure of runs that sampled nothing")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"gyre/orchestrate/study/plot"
 )
 
-// figures draw a study: learning curves, final success by condition, how far each run got and how it ended, and, where
+// figures draw a study: learning curves, success over sampled tokens, final success by condition, how far each run got and how it ended, and, where
 // two axes make up the conditions, a map of success over them.
 func figures(name string, list []group) (out []figure.Figure) {
 	list, names := brief(list)
@@ -37,6 +37,9 @@ func figures(name string, list []group) (out []figure.Figure) {
 			curves.Note(fmt.Sprintf("the best %d of %d", len(drawn), len(list)))
 		}
 		out = append(out, curves)
+	}
+	if tokens := plot.ByTokens(name, conditions); len(tokens.Panels) > 0 {
+		out = append(out, tokens)
 	}
 	if len(list) > 0 {
 		out = append(out, finalSuccess(name, list), timeline(name, list))
