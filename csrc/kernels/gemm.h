@@ -58,33 +58,25 @@ GYRE_KERNEL(void, gather_columns, const Panels& panels, const int32_t* columns, 
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // Floats that pack() or quantize() fills. A narrow matrix has no padding.
-  static int64_t packed_size(int64_t out, int64_t in, Precision precision, bool narrow = false) {
-    // The last vector may end behind the last row.
-    return packed_columns(out, narrow) * Panels{nullptr, in, precision}.depth() + kPanel;
-  }
-  static int64_t quantized_size(int64_t out, int64_t in) {
-    const int64_t columns = packed_columns(out, false);
-    return columns + ceil_div(columns * round_up(in, 2), 4);
-  }
-
-  // weight: [out, in] row-major. Fills memory of its own, or `place`, which must outlive this object. A narrow matrix
-  // can only be multiplied.
-  void pack(const float* weight, int64_t out, int64_t in, Precision precision, bool narrow = false,
-            float* place = nullptr) {
-    float* const panels = claim(place, packed_size(out, in, precision, narrow));
-    panels_ = {panels, in, precision};
+  // weight: [out, in] row-major. A narrow matrix has no padding, and can only be multiplied.
+  void pack(const float* weight, int64_t out, int64_t in, Precision precision, bool narrow = false) {
+    panels_ = {nullptr, in, precision};
     out_ = out;
-    panels_.tail = packed_columns(out, narrow) - (ceil_div(out, kPanel) - 1) * kPanel;
-    pack_panels(weight, out, in, precision, panels_.tail, panels);
+    if (narrow && out % kPanel != 0) panels_.tail = out % kPanel;
+    const int64_t columns = round_up(out, kPanel) - kPanel + panels_.tail;
+    memory_.reserve(columns * panels_.depth() + kPanel);  // the last vector may end behind the last row
+    panels_.data = memory_.data();
+    pack_panels(weight, out, in, precision, panels_.tail, memory_.data());
   }
   // The same as codes of int8, which take a quarter of the memory in f32, half in bf16.
-  void quantize(const float* weight, int64_t out, int64_t in, Precision precision, float* place = nullptr) {
-    float* const scales = claim(place, quantized_size(out, in));
-    auto* codes = reinterpret_cast<int8_t*>(scales + packed_columns(out, false));
+  void quantize(const float* weight, int64_t out, int64_t in, Precision precision) {
+    const int64_t columns = ceil_div(out, kPanel) * kPanel;
+    out_ = out;
+    memory_.reserve(columns + ceil_div(columns * round_up(in, 2), 4));
+    float* scales = memory_.data();
+    auto* codes = reinterpret_cast<int8_t*>(scales + columns);
     quantize_panels(weight, out, in, codes, scales);
     panels_ = {nullptr, in, precision, codes, scales};
-    out_ = out;
   }
   bool empty() const { return out_ == 0; }
   int64_t out() const { return out_; }
@@ -107,15 +99,6 @@ class PackedMatrix {
   }
 
  private:
-  static int64_t packed_columns(int64_t out, bool narrow) {
-    return narrow && out % kPanel != 0 ? out : round_up(out, kPanel);
-  }
-  float* claim(float* place, int64_t count) {
-    if (place) return place;
-    memory_.reserve(count);
-    return memory_.data();
-  }
-
   Buffer memory_;
   Panels panels_{nullptr, 0, Precision::kFloat32};
   int64_t out_ = 0;

@@ -82,24 +82,14 @@ void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision) {
 }
 
 void pack(PackedBlock& to, const BlockTensors& from, Precision precision, bool int8) {
-  const std::pair<PackedMatrix*, const at::Tensor*> all[] = {
-      {&to.qkv, &from.qkv_RH}, {&to.out, &from.out_HQ}, {&to.gate_up, &from.gate_up_2FH}, {&to.down, &from.down_HF}};
-  const auto size = [&](const at::Tensor& weight) {
-    if (!weight.defined()) return int64_t{0};
-    const int64_t out = weight.size(0), in = weight.size(1);
-    return round_up(int8 ? PackedMatrix::quantized_size(out, in) : PackedMatrix::packed_size(out, in, precision), 16);
+  const auto one = [&](PackedMatrix& matrix, const at::Tensor& weight) {
+    if (!int8) return pack(matrix, weight, precision);
+    matrix.quantize(floats(weight), weight.size(0), weight.size(1), precision);
   };
-  int64_t total = 0;
-  for (const auto& [matrix, weight] : all) total += size(*weight);
-  to.memory.reserve(total);
-  float* place = to.memory.data();
-  for (const auto& [matrix, weight] : all) {
-    if (!weight->defined()) continue;
-    const int64_t out = weight->size(0), in = weight->size(1);
-    int8 ? matrix->quantize(floats(*weight), out, in, precision, place)
-         : matrix->pack(floats(*weight), out, in, precision, /*narrow=*/false, place);
-    place += size(*weight);
-  }
+  one(to.qkv, from.qkv_RH);
+  one(to.out, from.out_HQ);
+  if (from.gate_up_2FH.defined()) one(to.gate_up, from.gate_up_2FH);
+  if (from.down_HF.defined()) one(to.down, from.down_HF);
   if (from.router_EH.defined()) to.experts.pack(from, precision, int8);
 }
 

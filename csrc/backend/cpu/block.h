@@ -20,7 +20,6 @@ namespace gyre {
 
 struct PackedBlock {
   PackedMatrix qkv, out, gate_up, down;
-  Buffer memory;  // of these: together they fill huge pages
   PackedExperts experts;
 };
 void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision);
