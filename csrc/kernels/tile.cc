@@ -120,9 +120,10 @@ struct Operands {
   ptrdiff_t ahead_step;
 };
 
-constexpr int kFetchedTo = kReadsAhead ? 2 : 3;  // the cache level: the second, or the first
-// Rows of a panel's first tile and of its second from which on fetching pays.
-constexpr int64_t kFetchingRows = kReadsAhead ? 5 : 1, kFetchingSecond = kReadsAhead ? 7 : 1;
+// Whole rows of a panel are fetched into the second-level cache where the processor reads ahead into the first.
+constexpr int kFetchedTo = kReadsAhead ? 2 : 3;
+// Rows of a panel's first tile and of its last from which on fetching pays.
+constexpr int64_t kFetchingRows = kReadsAhead ? 5 : 1, kFetchingLast = 7;
 
 // kFetch cache lines are fetched ahead per step; b is a panel then.
 template <class Engine, int R, int C, bool kUnitColumn, int kFetch>
@@ -136,7 +137,9 @@ void tile(const Operands& operands) {
   const ptrdiff_t ahead_step = o.ahead_step;
   for (int64_t i = 0; i < o.steps; ++i, a += column, b += ldb) {
 #pragma GCC unroll 4
-    for (int line = 0; line < kFetch; ++line) __builtin_prefetch(ahead + line * kLineFloats, 0, kFetchedTo);
+    for (int line = 0; line < kFetch; ++line) {
+      __builtin_prefetch(ahead + line * kLineFloats, 0, kFetch == kRowLines ? kFetchedTo : 3);
+    }
     if constexpr (kFetch > 0) ahead += ahead_step;
     Engine::template step<R, C>(acc, a, row, b);
   }
@@ -211,8 +214,13 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   const int64_t band = rows <= kSomeRows ? columns_of(low + (higher > 0 ? 1 : 0)) : vectors;
   const int64_t tiles = row_tiles * ceil_div(vectors, band);
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
-  // its way during all of them; or only during the second, where the first fetches its own.
-  const bool own = tiles == 1 || (kReadsAhead && tiles == 2);
+  // its way during all of them; or only during the last, where the first fetches its own.
+  const bool own = tiles == 1 || (kReadsAhead && tiles <= 3);
+  const auto fetched = [&](int64_t index, int64_t in_tile) {
+    if (!own) return tiles < 3 ? 2 : 1;
+    const int64_t least = index == 0 ? kFetchingRows : index + 1 == tiles ? kFetchingLast : kTileRows + 1;
+    return in_tile >= least ? 2 : 0;
+  };
   const ptrdiff_t step = own ? kPanel : ceil_div(kPanel, tiles);
   const Tiles* const variants = kTiles<Engine>[a.column == 1];
   const float* ahead = own ? panel + 32 * kPanel : next;
@@ -224,13 +232,13 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
       if (start_row) {
         fetch_rows(start + (r + nr) * start_row + first * kLanes, start_row, std::min(nr, rows - r - nr), last - first);
       }
-      const int fetch = tiles >= 3 ? 1 : nr >= (index == 0 ? kFetchingRows : kFetchingSecond) ? 2 : 0;
       const int64_t most = columns_of(nr);
       for (int64_t v = first, nv; v < last; v += nv) {
         nv = std::min(most, last - v);
         const ptrdiff_t j = v * kLanes;
-        of(variants[fetch], nr, nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr,
-                                     start_row, c + r * ldc + j, ldc, ahead, step});
+        const Tile multiply = of(variants[fetched(index, nr)], nr, nv);
+        multiply({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row,
+                  c + r * ldc + j, ldc, ahead, step});
       }
       ahead = own ? next : ahead + steps * step;
     }
