@@ -101,8 +101,8 @@ func NewLoss(name string, values map[string]float64) Loss {
 type KLEstimator int32
 
 // KLSupport is no estimator: the divergence of both distributions over PolicyInputs.Support and one outcome beside it.
-// The others are the estimators of Schulman, "Approximating KL divergence" (2020), with the clamps of verl: K1 = x-y, KLAbs = |x-y|,
-// K2 = (x-y)²/2, K3 = e^z - z - 1 with z = clamp(y-x, ±20), clamped to ±10.
+// The others are the estimators of Schulman, "Approximating KL divergence" (2020), with the clamps of verl: K1 = x-y,
+// KLAbs = |x-y|, K2 = (x-y)²/2, K3 = e^z - z - 1 with z = clamp(y-x, ±20), clamped to ±10.
 const (
 	KLNone KLEstimator = C.GYRE_KL_NONE
 	KLK1   KLEstimator = C.GYRE_KL_K1
@@ -200,8 +200,8 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		{"old log-probs", in.OldLogprobs, alone}, {"behaviour log-probs", in.Behaviour, true},
 		{"statistics of the mini-batch", in.OverBatch, info.OverBatch == OverBatchNone},
 		{"importance weights", in.Importance, true}, {"advantages", in.Advantages, true},
-		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || loss.KL == KLSupport || alone}, {"weights", in.Weights, true},
-		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
+		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || loss.KL == KLSupport || alone},
+		{"weights", in.Weights, true}, {"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
 	for _, t := range terms {
 		columns = append(columns, column{"advantages of " + t.Name, t.Advantages, true}, column{"weights of " + t.Name,

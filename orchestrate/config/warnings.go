@@ -80,8 +80,8 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	warn(a.KLControl == "adaptive" && a.KLIn == "loss",
 		"algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" only")
 	warn(a.KLTopK > 0 && a.KLCoef == 0, "algorithm.kl_top_k has no effect: algorithm.kl_coef is 0")
-	warn(a.KLCoef > 0 && a.KLIn == "loss" && a.KLEstimator == "k1" && a.KLTopK == 0, "algorithm.kl_estimator = \"k1\" in the loss: its "+
-		"gradient has mean zero; take \"k1+\", \"k2\" or \"k3\"")
+	warn(a.KLCoef > 0 && a.KLIn == "loss" && a.KLEstimator == "k1" && a.KLTopK == 0,
+		"algorithm.kl_estimator = \"k1\" in the loss: its gradient has mean zero; take \"k1+\", \"k2\" or \"k3\"")
 	warn(c.Critic.Path != "" && !a.UsesCritic(), "critic.path is not used: %s has no critic", a.Advantage)
 }
 

@@ -71,8 +71,9 @@ func (b *Batch) Take(rows []int) *Batch {
 	return &Batch{
 		Sequences: Rows(b.Sequences, rows), Rows: from, Progress: b.Progress,
 		Behaviour: Rows(b.Behaviour, rows), Importance: Rows(b.Importance, rows), OverBatch: Rows(b.OverBatch, rows),
-		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Support: Rows(b.Support, rows), Values: Rows(b.Values, rows),
-		Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows), Weights: Rows(b.Weights, rows),
+		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Support: Rows(b.Support, rows),
+		Values: Rows(b.Values, rows), Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows),
+		Weights: Rows(b.Weights, rows),
 	}
 }
 

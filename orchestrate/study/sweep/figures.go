@@ -14,8 +14,8 @@ import (
 	"gyre/orchestrate/study/plot"
 )
 
-// figures draw a study: learning curves, success over sampled tokens, final success by condition, how far each run got and how it ended, and, where
-// two axes make up the conditions, a map of success over them.
+// figures draw a study: learning curves, success over sampled tokens, final success by condition, how far each run got
+// and how it ended, and, where two axes make up the conditions, a map of success over them.
 func figures(name string, list []group) (out []figure.Figure) {
 	list, names := brief(list)
 	var conditions []plot.Condition
