@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/nearest"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/train"
@@ -147,7 +147,7 @@ func modelsBeside(dir string) (out []string) {
 
 // TokenizerOf is the directory that a checkpoint's tokenizer is read from: its own, or the given one where it has none.
 func TokenizerOf(found checkpoint.Models, otherwise string) string {
-	if _, err := os.Stat(filepath.Join(found.Actor, "tokenizer.json")); err == nil {
+	if atomicfile.Exists(found.Actor, "tokenizer.json") {
 		return found.Actor
 	}
 	return otherwise

@@ -14,12 +14,12 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/nearest"
 	"gyre/orchestrate/config"
 )
@@ -211,11 +211,11 @@ func (t *translation) list(key string) []any {
 
 // modelDir is a model's directory: a name on the hub becomes the place where `gyre model pull` puts it.
 func (t *translation) modelDir(name string) string {
-	if _, err := os.Stat(name); err == nil || !hubName.MatchString(name) {
+	if atomicfile.Exists(name) || !hubName.MatchString(name) {
 		return name
 	}
 	dir := "models/" + filepath.Base(name)
-	if _, err := os.Stat(dir); err != nil {
+	if !atomicfile.Exists(dir) {
 		t.note("get the model: gyre model pull %s", name)
 	}
 	return dir

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
@@ -109,7 +110,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 	c := p.Config
 	if o.Checkpoint != "" && o.Step > 0 {
 		kept := filepath.Join(o.Checkpoint, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, o.Step))
-		if _, err := os.Stat(filepath.Join(kept, checkpoint.ManifestName)); err == nil {
+		if atomicfile.Exists(kept, checkpoint.ManifestName) {
 			o.Checkpoint = kept
 		}
 	}
@@ -196,7 +197,7 @@ func (p *probe) read(path string, step int) error {
 // openOutput prepares a folder that gyre plot can read. Several probes may share it in the order of their steps; a
 // run's own may not be used.
 func (p *probe) openOutput(dir string) (err error) {
-	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
+	if atomicfile.Exists(dir, "run.json") {
 		return fmt.Errorf("%s is a training run's directory: choose another folder for the probe", dir)
 	}
 	path := filepath.Join(dir, "metrics.jsonl")

@@ -124,7 +124,7 @@ func (s *Server) save(in saving, kind string, recipients ...string) (any, error)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(s.dir(at)); err == nil && !in.Overwrite {
+		if !in.Overwrite && atomicfile.Exists(s.dir(at)) {
 			return nil, serve.Bad("path", "there is a checkpoint %s already: give another name, or overwrite it", at)
 		}
 		p, err := s.write(ctx, m, filepath.Dir(s.dir(at)), at.name, kind == training)

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
@@ -299,10 +299,8 @@ func (s *Server) info(_ *http.Request, in struct {
 	}
 	served := s.host.Model()
 	data := map[string]any{"arch": served.Shape.Family.String(), "model_name": served.Name}
-	if at, err := filepath.Abs(served.Name); err == nil {
-		if _, err := os.Stat(filepath.Join(at, "tokenizer.json")); err == nil {
-			data["tokenizer_id"] = at // the client would cut a part off some paths
-		}
+	if at, err := filepath.Abs(served.Name); err == nil && atomicfile.Exists(at, "tokenizer.json") {
+		data["tokenizer_id"] = at // the client would cut a part off some paths
 	}
 	return map[string]any{"type": "get_info", "model_id": m.id, "model_data": data, "is_lora": m.lora.Rank > 0,
 		"lora_rank": m.lora.Rank, "model_name": served.Name}, nil

@@ -172,8 +172,7 @@ func (d *Demo) writeConfig() error {
 }
 
 func (d *Demo) exists(path ...string) bool {
-	_, err := os.Stat(filepath.Join(append([]string{d.Dir}, path...)...))
-	return err == nil
+	return atomicfile.Exists(append([]string{d.Dir}, path...)...)
 }
 
 // checkpoints are a run's global_step_N folders, relative to the demo's, the newest last.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
@@ -161,7 +162,7 @@ func directory(path string) (Info, error) {
 	// Four bytes per number: weights and packed copies; for training as much again for gradients, twice for moments.
 	out.Memory = &Memory{Sampling: 8 * out.Parameters, Training: 20 * out.Parameters,
 		KVToken: 8 * c.NumLayers * c.NumKVHeads * c.HeadDim}
-	if _, err := os.Stat(filepath.Join(path, "tokenizer.json")); err == nil {
+	if atomicfile.Exists(path, "tokenizer.json") {
 		t, err := chat.Load(path)
 		if err != nil {
 			out.Notes = append(out.Notes, "tokenizer: "+err.Error())

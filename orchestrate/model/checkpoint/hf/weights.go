@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/model/checkpoint/weights"
 )
 
@@ -34,11 +35,11 @@ func (w *Weights) Close() error {
 // form, or else the only *.safetensors, *.bin, *.pt or *.pth file there is.
 func OpenWeights(dir string) (*Weights, error) {
 	for _, name := range []string{"model.safetensors", "pytorch_model.bin"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+		if atomicfile.Exists(dir, name) {
 			return openFiles(dir, []string{name}, name)
 		}
 		index := filepath.Join(dir, name+".index.json")
-		if _, err := os.Stat(index); err == nil {
+		if atomicfile.Exists(index) {
 			shards, err := shardsOf(index, filepath.Ext(name))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", index, err)
