@@ -48,6 +48,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		f.BoolVar(&o.On.Frozen, "frozen", false, "hold the model for sampling and scoring alone")
 		f.StringVar(&o.Server, "server", "", "measure the server of `PROGRAM`")
 		f.IntVar(&o.Speculate, "speculate", torch.SpeculativeTokens, "try up to `N` proposed tokens at once")
+		f.IntVar(&o.Staleness, "staleness", 0, "train on batches of environments that wait up to `N` steps after them")
 		f.IntVar(&o.Ranks, "ranks", 1, "train in `N` processes")
 		return o, o.read(f, args)
 	}
@@ -56,7 +57,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.baselines, "baselines", "scripts/bench/baselines", "`DIR` of the baselines")
 	f.IntVar(&o.repeats, "repeats", 0, "`N` measurements of every case; 0 = 3, with -quick 1, for check 5")
 	f.Func("only", "`NAMES` of cases or kinds of cases "+
-		"(generate/16,rewrite,rollout,serve,logprobs,update,analysis,grpo,ranks,environments)", names(&o.only))
+		"(generate/16,rewrite,rollout,serve,logprobs,update,analysis,grpo,ranks,waiting,environments)", names(&o.only))
 	f.DurationVar(&o.limit, "limit", 15*time.Minute, "`TIME` that a program may take for one task")
 	if verb == "compare" {
 		o.peers = peers

@@ -36,7 +36,8 @@ func (b *bench) command(entry string, s work.Session) (*exec.Cmd, error) {
 	program, dtype := report.Split(entry)
 	var c *exec.Cmd
 	var err error
-	if program == report.Subject || program == work.OneProcess || program == work.Plain {
+	if program == report.Subject || program == work.OneProcess || program == work.Plain ||
+		program == work.Synchronous {
 		c = exec.Command(os.Args[0], b.gyre(program, dtype, s)...)
 	} else if s == work.Serving { // the clients are Gyre's
 		var python string
@@ -78,6 +79,9 @@ func (b *bench) gyre(program, dtype string, s work.Session) []string {
 	}
 	if program == work.Plain {
 		args = append(args, "-speculate", "0")
+	}
+	if s == work.Waiting && program == report.Subject {
+		args = append(args, "-staleness", "2")
 	}
 	if s == work.Ranks && program == report.Subject {
 		args = append(args, "-ranks", strconv.Itoa(threads))

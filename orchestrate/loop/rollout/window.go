@@ -15,8 +15,9 @@ import (
 
 // Window plays the batches of coming training steps while the steps before them are trained. Batch n has the groups
 // that it always has. One of step n may begin when n-1-staleness steps are done, so that no token is older when it is
-// trained on; a step that takes several batches only takes them earlier. The window reaches further ahead only while the trainer still waits for environments, so that tokens are no older
-// than waiting makes them.
+// trained on; a step that takes several batches only takes them earlier. The window reaches ahead only as far as the
+// trainer waits for environments, so that tokens are no older than waiting makes them: where nothing waits, and nobody
+// else computes meanwhile, each step plays its own batch.
 //
 // It belongs to the trainer's goroutine. Replies grow between two passes of the trainer's models (Between), always under
 // the weights that the step began with; environments answer meanwhile on goroutines of their own. Before the weights
@@ -68,7 +69,10 @@ func NewWindow(ctx context.Context, p *Player, o WindowOptions) (*Window, error)
 		return nil, errors.New("batches are played ahead with an engine of the run's own (rollout.staleness), and this run's " +
 			"is shared or another program's")
 	}
-	w := &Window{WindowOptions: o, ctx: ctx, player: p, depth: min(1, o.Staleness), last: time.Now()}
+	w := &Window{WindowOptions: o, ctx: ctx, player: p, last: time.Now()}
+	if o.Processes > 0 { // the trainer's processor is another's
+		w.depth = min(1, o.Staleness)
+	}
 	w.floor = newFloor(ctx, p, (o.Staleness+1)*o.Plan(o.First).Episodes())
 	w.floor.still, w.floor.driver, w.floor.keeps = true, driver, o.Keep
 	return w, nil
@@ -166,12 +170,11 @@ func (w *Window) reach(early bool, waited time.Duration) {
 	step := time.Since(w.last)
 	w.last = time.Now()
 	switch {
-	case early:
+	case early && w.depth > 1: // the last batch ahead is what hides the waiting
 		w.depth--
 	case waited > time.Duration(noticed*float64(step)):
-		w.depth++
+		w.depth = min(w.depth+1, w.Staleness)
 	}
-	w.depth = min(max(w.depth, 1), w.Staleness)
 }
 
 // enter lets replies go on under the weights of a step, and begins its batch.

@@ -24,6 +24,7 @@ type Options struct {
 	Threads int    // of this process, or of each of its ranks
 	Ranks   int    // processes of a training
 	Server  string // program whose server is measured
+	Staleness int // of a training whose environments wait
 	// Speculate bounds the tokens that are tried for a sequence and pass; 0 = none.
 	Speculate int
 }
@@ -89,6 +90,8 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.train(t)
 	case work.OpServe:
 		return s.serve(t)
+	case work.OpWaiting:
+		return s.waiting(t)
 	case work.OpEnvironment:
 		return s.environment(t)
 	}

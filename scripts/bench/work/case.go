@@ -21,6 +21,7 @@ const (
 	OpAnalysis    = "analysis"
 	OpGRPO        = "grpo"        // a whole step: sample, reward, advantages, update
 	OpTrain       = "train"       // the update of `gyre train` on given sequences
+	OpWaiting     = "waiting"     // a step of `gyre train` whose environments take their time
 	OpEnvironment = "environment" // random episodes of an environment, the text of the state included
 )
 
@@ -43,7 +44,8 @@ type Task struct {
 	Shard   string     `json:"shard,omitempty"`   // fsdp.shard of a training over ranks
 	Tag     string     `json:"tag,omitempty"`     // of an environment
 	Counts  string     `json:"counts,omitempty"`  // what of it is counted and timed: CountResets or CountSteps
-	Seconds float64    `json:"seconds,omitempty"` // how long it is played
+	Seconds float64    `json:"seconds,omitempty"` // how long it is played, or what a call of one that waits takes
+	Turns   int        `json:"turns,omitempty"`   // of an episode whose environment waits
 }
 
 // What of an environment is counted: episodes begun, or actions played.
@@ -90,6 +92,7 @@ type Case struct {
 
 	Rank, Adapters     int    // as in a Task
 	Shard, Tag, Counts string // as in a Task
+	Seconds            float64
 }
 
 // Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its
@@ -114,19 +117,24 @@ const (
 	LoRA         Session = "lora"
 	GRPO         Session = "grpo"
 	Ranks        Session = "ranks"
+	Waiting      Session = "waiting"
 	Environments Session = "environments"
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Rewriting, Serving, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks, Environments}
+var Sessions = []Session{Distinct, Shared, Rewriting, Serving, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks,
+	Waiting, Environments}
 
 // HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
 func (s Session) HoldsModel() bool {
-	return s != Serving && s != GRPO && s != Ranks && s != Environments
+	return s != Serving && s != GRPO && s != Ranks && s != Waiting && s != Environments
 }
 
 // OneProcess is the program that training over ranks is compared with: Gyre with all threads in one process.
 const OneProcess = "one process"
+
+// Synchronous is Gyre whose steps play their own batches (rollout.staleness = 0).
+const Synchronous = "synchronous"
 
 // Plain is Gyre without speculation.
 const Plain = "plain decoding"
@@ -195,6 +203,15 @@ func Cases() []Case {
 		cases = append(cases, Case{Name: "ranks/" + shard, Title: "fsdp.shard = " + shard, Op: OpTrain, Session: Ranks,
 			Rows: 8, Length: 256, Shard: shard, Peers: map[string]Floor{OneProcess: floor}})
 	}
+	for _, seconds := range []float64{0, 0.55} { // with a synchronous step's 28 % waiting on two cores of a Zen 4
+		floor := Floor{Speed: 0.97}
+		if seconds > 0 {
+			floor.Speed = 1.33
+		}
+		cases = append(cases, Case{Name: fmt.Sprintf("waiting/%.2f", seconds), Title: fmt.Sprintf("calls of %.2f s", seconds),
+			Op: OpWaiting, Session: Waiting, Long: true, Copies: 32, Turns: 3, Seconds: seconds,
+			Peers: map[string]Floor{Synchronous: floor}})
+	}
 	for _, e := range environments {
 		resets := Case{Name: "environments/" + e.tag + "/resets", Title: e.tag + ": resets", Op: OpEnvironment,
 			Session: Environments, Tag: e.tag, Counts: CountResets}
@@ -218,12 +235,12 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	return c.Session != Ranks && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
+	return c.Session != Ranks && c.Session != Waiting && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
 		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
 // InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
 // others in a larger size.
 func (c Case) InCheck() bool {
-	return c.Session != Ranks && c.Session != Environments && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpGRPO && c.Name != "generate/64"
+	return c.Session != Ranks && c.Session != Waiting && c.Session != Environments && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpGRPO && c.Name != "generate/64"
 }

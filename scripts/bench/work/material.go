@@ -101,6 +101,8 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 			}
 			t.Texts = append(t.Texts, texts)
 		}
+	case OpWaiting: // whose runs warm up by themselves
+		t.Turns, t.Seconds = c.Turns, c.Seconds
 	case OpEnvironment:
 		t.Seconds = 0.5
 	default:

@@ -1,0 +1,124 @@
+package gyre
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"gyre/orchestrate/run/metrics"
+	"gyre/scripts/bench/work"
+	"gyre/scripts/bench/worker"
+)
+
+const (
+	waitingSteps = 7 // of a run
+	settled      = 3 // the first of them that is measured
+)
+
+// waitingConfig adds environments of a server. Of the first turns of 32 episodes about as many tokens are sampled as
+// their prompts have.
+const waitingConfig = `
+[[envs]]
+tag = "RemoteText"
+groups = 8
+group_size = 4
+max_turns = %d
+options = { url = %q }
+[rollout]
+prompt = "compact"
+think = false
+max_tokens = 32
+max_length = 1024
+env_workers = 256
+staleness = %d
+`
+
+// waiting trains a small policy on environments of this process, each call of which takes a while, and reports the mean
+// time of a step.
+func (s *server) waiting(t work.Task) (worker.Figures, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	environments := &http.Server{Handler: &slowEnvironments{turns: t.Turns, wait: t.Seconds}}
+	defer environments.Close()
+	go func() { _ = environments.Serve(listener) }() // ends with Close
+
+	folder, err := os.MkdirTemp("", "gyre-bench-")
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	defer os.RemoveAll(folder)
+	model, document := filepath.Join(folder, "model"), filepath.Join(folder, "run.toml")
+	text := fmt.Sprintf(runConfig+waitingConfig, folder, model, string(s.On.Compute), 16, t.Turns,
+		"http://"+listener.Addr().String(), s.Staleness)
+	if err := os.WriteFile(document, []byte(text), 0o644); err != nil {
+		return worker.Figures{}, err
+	}
+	for _, arguments := range [][]string{
+		{"model", "init", model, "--hidden", "384", "--layers", "8", "--heads", "6", "--kv-heads", "3", "--intermediate", "1024"},
+		{"train", document, "run.steps=" + strconv.Itoa(waitingSteps), "run.threads=" + strconv.Itoa(s.Threads)},
+	} {
+		if out, err := exec.Command("./gyre", arguments...).CombinedOutput(); err != nil {
+			return worker.Figures{}, fmt.Errorf("gyre %v: %w: %s", arguments, err, out)
+		}
+	}
+	figures := worker.Figures{Tokens: t.Copies, Parts: map[string]float64{}}
+	for record, err := range metrics.Read(filepath.Join(folder, "run", metrics.File)) {
+		if err != nil {
+			return figures, err
+		}
+		if step, _ := record.Float("step"); step < settled {
+			continue
+		}
+		seconds, _ := record.Float("timing_s/step")
+		waited, _ := record.Float("timing_s/env_wait")
+		figures.Seconds += seconds / (waitingSteps - settled + 1)
+		figures.Parts["waiting"] += waited / (waitingSteps - settled + 1)
+	}
+	return figures, nil
+}
+
+// slowEnvironments serves environments that ask for any text (docs/remote-environments.md). A call takes wait seconds on
+// average.
+type slowEnvironments struct {
+	turns int
+	wait  float64
+	made  atomic.Int64
+}
+
+func (e *slowEnvironments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Count int
+		Items []struct {
+			ID     string
+			Seq    int
+			Action string
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var ids []string
+	var items []any
+	for range in.Count {
+		ids = append(ids, strconv.FormatInt(e.made.Add(1), 10))
+	}
+	for _, item := range in.Items {
+		items = append(items, map[string]any{"id": item.ID, "observation": map[string]string{"text": "Write down anything " +
+			"you like, and count the words of it."}, "reward": len(item.Action) % 2, "done": item.Seq >= e.turns})
+	}
+	if r.URL.Path == "/reset" || r.URL.Path == "/step" {
+		time.Sleep(time.Duration((0.5 + rand.Float64()) * e.wait * float64(time.Second)))
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"ids": ids, "items": items}) // who asked has left
+}
