@@ -29,7 +29,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 14
+#define GYRE_ABI_VERSION 15
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -71,8 +71,9 @@ int32_t gyre_threads(void);
 int64_t gyre_peak_rss(void);  // the peak resident set of this process in bytes
 // "NVIDIA H200 (139 GiB), …", or "none: " and what to do about it.
 void gyre_cuda_info(char* out, size_t size);
-// Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
-gyre_status gyre_measure(double* bandwidth, double* gemm_flops);
+// Measured on this machine: read bandwidth in bytes/s and, in the type of a CPU model's arithmetic, the GEMM rate in
+// FLOP/s of Gyre's own linear kernel.
+gyre_status gyre_measure(int32_t compute, double* bandwidth, double* gemm_flops);
 
 // A variant of the kernels for one instruction set.
 typedef struct {

@@ -40,11 +40,11 @@ func PeakRSS() int64 {
 	return int64(C.gyre_peak_rss())
 }
 
-// Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear
-// kernel in FLOP/s.
-func Measure() (bandwidth, flops float64, err error) {
+// Measure measures this machine for less than a second: read bandwidth in bytes/s and the rate of Gyre's linear kernel
+// in FLOP/s, in the type of a CPU model's arithmetic.
+func Measure(in Compute) (bandwidth, flops float64, err error) {
 	err = invoke(func() code {
-		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops))
+		return C.gyre_measure(computes[in], (*C.double)(&bandwidth), (*C.double)(&flops))
 	})
 	return bandwidth, flops, err
 }

@@ -125,13 +125,15 @@ int64_t gyre_peak_rss(void) {
 #endif
 }
 
-gyre_status gyre_measure(double* bandwidth, double* gemm_flops) {
+gyre_status gyre_measure(int32_t compute, double* bandwidth, double* gemm_flops) {
   return guard([&] {
     gyre::require_thread_setting();
     gyre::require_isa_setting();
     *bandwidth = read_bandwidth();
     gyre::release_idle_memory();  // its buffer is larger than most
-    *gemm_flops = multiply_rate(*gyre::variant_in_use().kernels, gyre::Precision::kFloat32);
+    const bool half = compute == GYRE_COMPUTE_BF16;
+    *gemm_flops = multiply_rate(*gyre::variant_in_use().kernels,
+                                half ? gyre::Precision::kBfloat16 : gyre::Precision::kFloat32);
   });
 }
 

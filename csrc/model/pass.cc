@@ -15,7 +15,8 @@ void place(Pass& pass, int64_t row, int64_t count, int64_t position) {
   pass.end = std::max(pass.end, position + count);
 }
 
-constexpr double kFloatBytes = 4;
+// Of a weight, a key or a value as a pass reads it.
+double number_bytes(const ModelConfig& c) { return static_cast<double>(bytes_of(c.precision())); }
 
 // Weights of all blocks' matrices that a row is multiplied with, so many experts among them.
 double block_weights(const ModelConfig& c, int64_t experts) {
@@ -202,7 +203,7 @@ gyre_work forward_work(const ModelConfig& c, const Pass& pass) {
   const double kv = positions * 2.0 * static_cast<double>(c.kv_width() * c.num_layers);
   const int64_t read = std::min(c.shape.experts, pass.rows * c.shape.chosen_experts);
   return {.flops = 2 * static_cast<double>(pass.rows) * row_weights(c) + 4 * attention_products(c, pass),
-          .bytes = kFloatBytes * (block_weights(c, read) + kv)};
+          .bytes = number_bytes(c) * (block_weights(c, read) + kv)};
 }
 
 gyre_work backward_work(const ModelConfig& c, const Pass& pass) {
@@ -214,7 +215,7 @@ gyre_work backward_work(const ModelConfig& c, const Pass& pass) {
 
 gyre_work head_work(const ModelConfig& c, int64_t rows) {
   const auto weights = static_cast<double>((c.head == GYRE_HEAD_VALUE ? 1 : c.vocab_size) * c.hidden_size);
-  return {.flops = 2 * static_cast<double>(rows) * weights, .bytes = kFloatBytes * weights};
+  return {.flops = 2 * static_cast<double>(rows) * weights, .bytes = number_bytes(c) * weights};
 }
 
 }  // namespace gyre

@@ -216,10 +216,12 @@ TEST(Policy, TakesAnyNumberOfTerms) {
 }
 
 TEST(Process, MeasuresTheMachine) {
-  double bandwidth = 0, flops = 0;
-  ASSERT_EQ(gyre_measure(&bandwidth, &flops), GYRE_OK) << gyre_message();
-  EXPECT_GT(bandwidth, 1e8);
-  EXPECT_GT(flops, 1e8);
+  for (const int32_t compute : {GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16}) {
+    double bandwidth = 0, flops = 0;
+    ASSERT_EQ(gyre_measure(compute, &bandwidth, &flops), GYRE_OK) << gyre_message();
+    EXPECT_GT(bandwidth, 1e8);
+    EXPECT_GT(flops, 1e8);
+  }
   EXPECT_GT(gyre_peak_rss(), int64_t{64} << 20);
 }
 

@@ -27,6 +27,9 @@ TEST(Work, CountsMatricesAndCausalAttention) {
   const double keys = 20 * 21 / 2;
   EXPECT_DOUBLE_EQ(work.flops, 2 * 20 * kWeights + 4 * keys * 48 * 2);
   EXPECT_DOUBLE_EQ(work.bytes, 4 * (kWeights + 20 * 2 * 16 * 2));
+  ModelConfig half = config;
+  half.compute = GYRE_COMPUTE_BF16;
+  EXPECT_DOUBLE_EQ(2 * forward_work(half, training_pass(pack(ids, offsets))).bytes, work.bytes);
 }
 
 TEST(Work, SharedPrefixesCountOnce) {

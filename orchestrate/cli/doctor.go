@@ -96,7 +96,7 @@ func diagnose(model string, on torch.Placement, why string) (out findings, err e
 		threads += " (GYRE_THREADS=" + v + ")"
 	}
 	out.add("threads", threads, "run.threads or GYRE_THREADS changes it; results do not depend on it")
-	bandwidth, flops, err := torch.Measure()
+	bandwidth, flops, err := torch.Measure(torch.ComputeF32)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func plotCommand() *cli.Command {
 		Flags: []cli.Flag{
 			stepFlag(),
 			toggle("list-steps", "print the steps whose gradients were analysed"),
-			toggle("terminal", "print the curve of validation success instead"),
+			toggle("terminal", "print validation success and useful work instead"),
 			text("output-dir", "write to `DIR` instead of RUN/plots"),
 			dpiFlag(),
 			toggle("prefilter", "the unfiltered episodes, to RUN/plots/prefilter"),

@@ -12,7 +12,8 @@ import (
 
 // Machine is what computes: its number of threads, and its peak as far as it has been measured.
 type Machine struct {
-	Bandwidth, FLOPs float64 // the CPU kernels' peak in bytes and operations per second; 0 until measured
+	// The CPU kernels' peak in bytes and, in the models' type, operations per second; 0 until measured.
+	Bandwidth, FLOPs float64
 
 	opened   time.Time
 	next     time.Time // when to look again
@@ -26,9 +27,10 @@ type Machine struct {
 	threads    func() int
 }
 
-// newMachine is the one that this process runs on.
-func newMachine() *Machine {
-	return &Machine{opened: time.Now(), measure: torch.Measure, setThreads: torch.SetThreads, threads: torch.Threads}
+// newMachine is the one that this process runs on, for models that compute in a type.
+func newMachine(in torch.Compute) *Machine {
+	return &Machine{opened: time.Now(), setThreads: torch.SetThreads, threads: torch.Threads,
+		measure: func() (bandwidth, flops float64, err error) { return torch.Measure(in) }}
 }
 
 // worthMeasuring is how long a command must have run before it spends half a second on measuring the machine.
@@ -46,7 +48,7 @@ const (
 // OpenMachine fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable
 // cores. warn is told where fewer threads are used than asked for.
 func OpenMachine(threads int, on torch.Placement, warn func(format string, args ...any)) (*Machine, error) {
-	m := newMachine()
+	m := newMachine(on.Compute)
 	m.onDevice, m.chosen = on.Device != "cpu" && on.Device != "", threads > 0
 	source := "run.threads"
 	if text := os.Getenv("GYRE_THREADS"); text != "" {

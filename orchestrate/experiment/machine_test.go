@@ -9,7 +9,7 @@ import (
 )
 
 func TestShortRunsDoNotMeasureTheMachine(t *testing.T) {
-	m := newMachine()
+	m := newMachine(torch.ComputeF32)
 	if err := m.Measure(); err != nil || m.FLOPs != 0 {
 		t.Errorf("a short run has %v, %v", m, err)
 	}

@@ -21,8 +21,9 @@ import (
 type Clock struct {
 	work   func() torch.Work // what all models of the run have computed so far
 	phases map[string]phase  // of the step in progress
+	alone  bool              // no other ranks sample for the step
 	engine *EngineMetrics
-	aside  phase           // of all phases: what others did meanwhile
+	aside  phase           // of the step in progress: what others did in the middle of its phases
 	step   context.Context // of the step in progress, for its spans
 }
 
@@ -34,11 +35,12 @@ type phase struct {
 
 // NewClock is one of a session's models.
 func NewClock(s *Session) *Clock {
-	return &Clock{step: context.Background(), phases: map[string]phase{}, work: func() torch.Work {
+	alone := s.Config.FSDP.Samplers == 0
+	return &Clock{step: context.Background(), phases: map[string]phase{}, alone: alone, work: func() torch.Work {
 		var sum torch.Work
 		for _, l := range []*train.Learner{s.Actor, s.Critic, s.Reference} {
 			if l != nil {
-				sum = sum.Add(l.Model.Work())
+				sum = sum.Add(l.Work())
 			}
 		}
 		return sum
@@ -114,15 +116,20 @@ func (c *Clock) Finish(line metrics.Line, took time.Duration, machine *experimen
 	for name, p := range c.phases {
 		m.Seconds[name] = p.seconds
 		if p.seconds > 0 && p.work.FLOPs > 0 && machine.FLOPs > 0 {
-			m.FLOPs[name], m.Bytes[name] = p.work.FLOPs/p.seconds/machine.FLOPs,
-				p.work.Bytes/p.seconds/machine.Bandwidth
+			m.FLOPs[name] = p.work.FLOPs / p.seconds / machine.FLOPs
+		}
+		if p.seconds > 0 && p.work.Bytes > 0 && machine.FLOPs > 0 {
+			m.Bytes[name] = p.work.Bytes / p.seconds / machine.Bandwidth
 		}
 	}
 	if update := c.phases["update_actor"].seconds; update > 0 {
 		m.Overhead, m.UpdateRate = c.phases["grad_components"].seconds/update, float64(updated)/update
 	}
 	line.Add(m, c.engine)
-	c.phases, c.engine = map[string]phase{}, nil
+	if machine.FLOPs > 0 && c.alone {
+		line.Add(c.useful(machine, took))
+	}
+	c.phases, c.engine, c.aside = map[string]phase{}, nil, phase{}
 }
 
 // Traffic is what this rank has sent to others so far, and how long it has waited for them.
@@ -206,6 +213,7 @@ func (t *Totals) add(line metrics.Line) {
 // Into adds a step's line of metrics up and completes it.
 func (t *Totals) Into(line metrics.Line) {
 	t.add(line)
+	withOthers(line)
 	line.Add(TotalMetrics{t.train, t.eval, t.train + t.eval + t.checkpoints})
 }
 
@@ -222,10 +230,10 @@ type EngineMetrics struct {
 // TimeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the
 // slowest, rates and shares are means.
 type TimeMetrics struct {
-	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, wait_sampler (replies waited for the update), wait_trainer (the update waited for its batch), prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
+	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, wait_sampler (replies waited for the update), wait_trainer (the update waited for its batch), prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, optimizer (a part of the updates), checkpoint (of the step before), testing"`
 	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`
 	Bytes      map[string]float64 `metric:"perf/mbu/{phase}" unit:"share" doc:"of the machine's memory bandwidth that a phase needs at least"`
-	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured, once the run has taken ten seconds"`
+	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured in the model's type, once the run has taken ten seconds"`
 	PeakBytes  float64            `metric:"perf/peak_gbytes_per_s,omitzero" unit:"GB/s" doc:"the machine's memory bandwidth as measured"`
 	Memory     float64            `metric:"perf/peak_rss_gib" unit:"GiB" doc:"most memory that the process has held so far; of ranks, the largest"`
 	Step       float64            `metric:"perf/time_per_step" unit:"s" doc:"the same as timing_s/step"`

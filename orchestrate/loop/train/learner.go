@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ type Learner struct {
 	Optimizer *torch.Optimizer // nil where nothing changes the weights
 	gradients *torch.Gradients // nil where nothing changes the weights
 	clip      float64
+	moved     float64 // bytes that an optimizer step reads and writes at least
 	on        Placement
 	// Guest, if not nil, uses the model too.
 	Guest Guest
@@ -69,7 +71,37 @@ func NewLearner(model *torch.Model, on Placement, how *Optimization) (l *Learner
 		l.Optimizer.Close()
 		return nil, fmt.Errorf("creating the gradient buffer: %w", err)
 	}
+	if l.moved, err = traffic(l.Optimizer, l.gradients.Len()); err != nil {
+		return nil, errors.Join(err, l.gradients.Close(), l.Optimizer.Close())
+	}
 	return l, nil
+}
+
+// traffic is how many bytes a step of an optimizer for so many parameters reads and writes at least on this rank: it
+// reads weights, gradients and both moments, and writes all but the gradients, in float32.
+func traffic(o *torch.Optimizer, parameters int) (bytes float64, err error) {
+	for i := range parameters {
+		held, err := o.Shard(torch.FirstMoment, i)
+		if err != nil {
+			return 0, err
+		}
+		shape, err := held.Tensor.Shape()
+		held.Tensor.Close()
+		if err != nil {
+			return 0, err
+		}
+		bytes += 7 * 4 * float64(torch.Parameter{Shape: shape}.Elements())
+	}
+	return bytes, nil
+}
+
+// Work is what has been computed with the model, and the memory traffic of its optimizer's steps.
+func (l *Learner) Work() torch.Work {
+	work := l.Model.Work()
+	if l.Optimizer != nil {
+		work.Bytes += l.moved * float64(l.Optimizer.Steps())
+	}
+	return work
 }
 
 // Close frees model, optimizer and gradients; nil is closed already.

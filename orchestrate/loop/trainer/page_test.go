@@ -31,7 +31,7 @@ var documented = map[string][]any{
 	"why":        {whyMetrics{}, scoredMetrics{}},
 	"collapse":   {collapse.Metrics{}},
 	"components": {gradients.ComponentMetrics{}},
-	"time":       {session.TimeMetrics{}, session.TrafficMetrics{}, session.TotalMetrics{}, session.TestingMetrics{}},
+	"time":       {session.TimeMetrics{}, session.UsefulMetrics{}, session.TrafficMetrics{}, session.TotalMetrics{}, session.TestingMetrics{}},
 	"sft":        {sft.Metrics{}},
 }
 

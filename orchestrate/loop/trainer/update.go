@@ -8,6 +8,7 @@ import (
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
+	"gyre/torch"
 )
 
 // update is the phase in which critic and actor learn from a prepared batch.
@@ -66,7 +67,11 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 				}
 			}
 			sum.Add(losses)
-			result, err := f.policy.Step(f.rate)
+			var result torch.StepResult
+			err = u.clock.Measure("optimizer", func() (err error) {
+				result, err = f.policy.Step(f.rate)
+				return err
+			})
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 			}

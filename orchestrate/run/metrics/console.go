@@ -40,6 +40,7 @@ var columns = []struct{ key, label, format string }{
 	{"timing_s/update_actor", "update_s", "%.1f"},
 	{"perf/gen_tokens_per_s", "gen_tok/s", "%.0f"},
 	{"perf/update_tokens_per_s", "update_tok/s", "%.0f"},
+	{"perf/useful", "useful", "%.2f"},
 	{"perf/mfu/update_actor", "mfu", "%.2f"},
 	{"perf/peak_rss_gib", "GiB", "%.1f"},
 }

@@ -98,7 +98,6 @@ func timePanel(r *rundir.Run, x figure.Axis) figure.Panel {
 			sums[i] += v
 		}
 	}
-	// Each layer is the outline of the stack up to it, the whole step last; the highest is drawn first.
 	var shown []int
 	var layers []figure.Mark
 	for i, p := range phases {
@@ -108,22 +107,32 @@ func timePanel(r *rundir.Run, x figure.Axis) figure.Panel {
 		}
 	}
 	layers = append(layers, figure.Mark{Kind: figure.Area, Color: figure.Grey, Label: "other"})
+	stack(layers, rows, func(row metrics.Record) (values []float64) {
+		parts, rest := split(row)
+		for _, i := range shown {
+			values = append(values, parts[i])
+			rest -= parts[i]
+		}
+		return append(values, rest)
+	})
+	return figure.Panel{Title: "Time per step", X: x, Y: figure.Axis{Label: "seconds per step"}, Marks: layers}
+}
+
+// stack gives each layer the outline of the steps' values up to its own; the highest comes first, to be drawn below.
+func stack(layers []figure.Mark, rows []metrics.Record, values func(metrics.Record) []float64) {
 	for group := range slices.Chunk(rows, (len(rows)+bins-1)/bins) {
 		heights := make([]float64, len(layers))
 		for _, row := range group {
-			parts, whole := split(row)
 			stacked := 0.0
-			for j, i := range shown {
-				stacked += parts[i]
-				heights[j] += stacked / float64(len(group))
+			for i, v := range values(row) {
+				stacked += v
+				heights[i] += stacked / float64(len(group))
 			}
-			heights[len(shown)] += whole / float64(len(group))
 		}
-		for j, h := range heights {
-			layers[j].Add(float64(group[0].Step)-0.5, h)
-			layers[j].Add(float64(group[len(group)-1].Step)+0.5, h)
+		for i, h := range heights {
+			layers[i].Add(float64(group[0].Step)-0.5, h)
+			layers[i].Add(float64(group[len(group)-1].Step)+0.5, h)
 		}
 	}
 	slices.Reverse(layers)
-	return figure.Panel{Title: "Time per step", X: x, Y: figure.Axis{Label: "seconds per step"}, Marks: layers}
 }

@@ -86,7 +86,7 @@ func Training(r *rundir.Run) figure.Figure {
 	for _, c := range trainingPanels {
 		panels = append(panels, c.panel(r, x))
 	}
-	f.Panels = slices.DeleteFunc(append(panels, timePanel(r, x)), figure.Panel.Empty)
+	f.Panels = slices.DeleteFunc(append(panels, timePanel(r, x), usefulPanel(r, x)), figure.Panel.Empty)
 	return f
 }
 
@@ -217,7 +217,7 @@ func movingAverage(points []rundir.Point, n int) []rundir.Point {
 }
 
 // Terminal writes a run's validation success over the steps as text: a curve per tag, and its first and last value with
-// their intervals.
+// their intervals; then a bar of useful work.
 func Terminal(w io.Writer, r *rundir.Run) error {
 	const pattern = "val-env/*/success"
 	for _, key := range r.Keys(pattern) {
@@ -238,6 +238,9 @@ func Terminal(w io.Writer, r *rundir.Run) error {
 				return err
 			}
 		}
+	}
+	if err := usefulBar(w, r); err != nil {
+		return err
 	}
 	if len(r.Keys(pattern)) == 0 {
 		return fmt.Errorf("%s: nothing was validated: expected metrics named %s", r.Name, "val-env/TAG/success")

@@ -151,3 +151,29 @@ func TestSuccessByTokens(t *testing.T) {
 		t.Error("a figure of runs that sampled nothing")
 	}
 }
+
+// The shares of a step stand on one another up to the whole; without them there is neither panel nor bar.
+func TestUsefulWorkIsStacked(t *testing.T) {
+	step := map[string]any{"timing_s/step": 2.0, "perf/useful": 0.5, "perf/lost/sampling": 0.25, "perf/lost/log_probs": 0.0,
+		"perf/lost/update": 0.125, "perf/lost/environments": 0.0, "perf/lost/other": 0.125}
+	r := logRun(map[string]any{"timing_s/step": 1.0}, step)
+	var tops []float64
+	for _, m := range usefulPanel(r, figure.Axis{}).Marks {
+		tops = append(tops, m.Y[0])
+	}
+	if want := []float64{100, 87.5, 87.5, 75, 75, 50}; !slices.Equal(tops, want) {
+		t.Errorf("layers up to %v, want %v", tops, want)
+	}
+	var out strings.Builder
+	if err := usefulBar(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if n := strings.Count(lines[1], "█"); n != strings.Count(lines[1], "▓")*2 || n == 0 ||
+		!strings.Contains(out.String(), "█ useful work 50.0 %") {
+		t.Errorf("in the terminal:\n%s", out.String())
+	}
+	if p := usefulPanel(logRun(map[string]any{"timing_s/step": 1.0}), figure.Axis{}); !p.Empty() {
+		t.Error("a panel of unknown shares")
+	}
+}

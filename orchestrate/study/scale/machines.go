@@ -65,7 +65,7 @@ func Names() []string { return append(slices.Sorted(maps.Keys(machines)), "here"
 // Find gives a device by its name; "here" measures this machine's CPU as one of so many ranks on it.
 func Find(name string, ranksHere int, memory int64) (Machine, error) {
 	if strings.ToLower(name) == "here" {
-		bandwidth, flops, err := torch.Measure()
+		bandwidth, flops, err := torch.Measure(torch.ComputeF32)
 		if err != nil {
 			return Machine{}, fmt.Errorf("measuring this machine: %w", err)
 		}

@@ -144,7 +144,7 @@ func (s *server) probe() (worker.Figures, error) {
 			}
 		}
 	}
-	bandwidth, flops, err := torch.Measure()
+	bandwidth, flops, err := torch.Measure(torch.ComputeF32)
 	return worker.Figures{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops}, err
 }
 

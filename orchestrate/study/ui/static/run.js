@@ -20,6 +20,7 @@ const panels = [
   ["Change of the return between validations",
     { "forecast/score/came": "measured", "forecast/score/predicted": "predicted" }],
   ["Reply length", { response_length: "tokens" }],
+  ["Useful work", { "perf/useful": "share of the step" }],
   ["Seconds per step", { "timing_s/step": "step", "timing_s/gen": "playing" }],
 ];
 
