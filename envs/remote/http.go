@@ -34,6 +34,7 @@ type server struct {
 	until    time.Time  // it is left alone until then
 	cause    error
 	answered time.Time // last
+	vain     int       // calls that ran out of time since
 }
 
 // longestHeader bounds the head of an answer, in bytes.
@@ -140,10 +141,15 @@ func (s *server) resting() error {
 }
 
 // away has the server left alone for as long as a call has asked in vain, unless it has answered somebody meanwhile.
+// One call without an answer may be its own environment that hangs, when no other asks: it takes a second one, or that
+// nobody listens.
 func (s *server) away(begun time.Time, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.answered.After(begun) {
+	if s.answered.After(begun) {
+		return
+	}
+	if s.vain++; s.vain > 1 || errors.Is(cause, syscall.ECONNREFUSED) {
 		s.until, s.cause = time.Now().Add(time.Since(begun)), cause
 	}
 }
@@ -152,5 +158,5 @@ func (s *server) away(begun time.Time, cause error) {
 func (s *server) here() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.until, s.cause, s.answered = time.Time{}, nil, time.Now()
+	s.until, s.cause, s.answered, s.vain = time.Time{}, nil, time.Now(), 0
 }

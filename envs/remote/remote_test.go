@@ -332,9 +332,13 @@ func TestServerDiesAndComesBack(t *testing.T) {
 }
 
 // A server that stayed away is left alone for as long as it was asked in vain, but not for a call that ran out of time
-// while others were answered.
+// while others were answered, nor for the first one while nobody else asked: one environment may hang.
 func TestAServerThatIsAwayIsLeftAlone(t *testing.T) {
 	s := newServer("http://nobody.invalid", "", time.Second, 1024)
+	s.away(time.Now().Add(-time.Minute), errors.New("no answer"))
+	if err := s.resting(); err != nil {
+		t.Errorf("after one call: %v", err)
+	}
 	for range 5 {
 		s.away(time.Now().Add(-time.Minute), errors.New("no answer"))
 	}
@@ -346,6 +350,11 @@ func TestAServerThatIsAwayIsLeftAlone(t *testing.T) {
 	s.away(begun, errors.New("too late for one"))
 	if err := s.resting(); err != nil {
 		t.Error(err)
+	}
+	s = newServer("http://nobody.invalid", "", time.Second, 1024)
+	s.away(time.Now().Add(-time.Minute), fmt.Errorf("asking: %w", syscall.ECONNREFUSED))
+	if !errors.Is(s.resting(), errResting) {
+		t.Error("nobody listens, and the server is not left alone")
 	}
 }
 

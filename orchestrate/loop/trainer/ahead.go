@@ -46,6 +46,7 @@ type ahead struct {
 	begun  time.Time
 	offset float64 // what the run had taken before
 	line   versions.Closed
+	tokens int // sampled for the step's batch, at any time
 	keeps  bool
 	under  []rollout.UnderWay // for the next checkpoint
 }
@@ -148,6 +149,7 @@ func (a *ahead) batches(play func() ([]*episode.Episode, rollout.Stats, int, err
 	}
 	a.line = versions.Closed{Begun: begun, Closed: a.now()}
 	a.line.Sampling.Before, a.line.Waiting.Before = stats.Generation.Seconds(), stats.EnvWait.Seconds()
+	a.tokens = stats.NewTokens
 	if a.window != nil {
 		a.line.Fresh = a.keeps && a.window.Fresh()
 		a.clock.Add("wait_trainer", time.Duration((a.line.Closed-begun)*float64(time.Second)))
@@ -165,6 +167,9 @@ func (a *ahead) changed(s *Step, first int) error {
 		a.clock.Add("gen", spent.Sampled)
 		a.clock.Add("wait_sampler", spent.Blocked)
 		a.line.Sampling.Beside, a.line.Waiting.Beside = spent.Sampled.Seconds(), spent.Blocked.Seconds()
+		if took := a.line.Sampling.Before + a.line.Sampling.Beside; took > 0 {
+			s.Line.Add(samplingMetrics{float64(a.tokens) / took})
+		}
 	}
 	if a.file == nil {
 		return nil

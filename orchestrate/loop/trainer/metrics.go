@@ -64,7 +64,7 @@ func newEpisodeMetrics(episodes []*episode.Episode) *episodeMetrics {
 
 // samplingMetrics describe how a rollout was played.
 type samplingMetrics struct {
-	Rate float64 `metric:"perf/gen_tokens_per_s" unit:"tokens/s" doc:"sampled tokens over the time in which the sampler was at work"`
+	Rate float64 `metric:"perf/gen_tokens_per_s" unit:"tokens/s" doc:"sampled tokens over the time in which the sampler was at work; with batches played ahead, the tokens of the step's batch over the sampling of the step"`
 }
 
 // selectionMetrics say what the filter did and whether a step had anything to learn from.

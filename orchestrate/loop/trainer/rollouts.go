@@ -53,7 +53,9 @@ func (r *rollouts) training(ctx context.Context, s *Step) ([]*episode.Episode, e
 	r.clock.Add("gen", stats.Generation)
 	r.clock.Add("env_wait", stats.EnvWait)
 	line.Add(stats)
-	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
+	if r.ahead == nil || r.ahead.window == nil { // else what is sampled beside the update counts
+		line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
+	}
 	line.Add(newEpisodeMetrics(episodes))
 	return episodes, r.Save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
 }
