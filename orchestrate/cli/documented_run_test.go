@@ -14,8 +14,13 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// smaller adds what makes a documented command small: few and short episodes, and so many training steps.
+// smaller adds what makes a documented command small: few and short episodes, so many training steps, and two ranks for
+// four.
 func smaller(words []string, steps int) []string {
+	if at := slices.Index(words, "--ranks"); at >= 0 && words[at+1] == "4" {
+		words = slices.Clone(words)
+		words[at+1] = "2"
+	}
 	played := []string{"envs.0.groups=4", "envs.0.group_size=4", "actor.mini_batch=8", "critic.mini_batch=8",
 		"validation.envs.0.groups=4", "rollout.max_tokens=8"}
 	verb := strings.Join(words[:min(2, len(words))], " ")
@@ -124,9 +129,9 @@ func TestDocumentedCommandsRun(t *testing.T) {
 		for _, line := range documentedLines(t, root, name) {
 			text := strings.Join(line.words, " ")
 			if text == "make demo" {
-				mustIn(t, dir, "demo", "sft.episodes=40", "sft.validation_episodes=10", "run.steps=2",
-					"envs.0.groups=4", "actor.mini_batch=8",
-					"validation.envs.0.groups=8", "analysis.groups=8")
+				if !atomicfile.Exists(dir, "runs/demo") { // again it changes nothing, which TestDemo sees
+					takeDemo(t, dir)
+				}
 				continue
 			}
 			skipped := strings.Contains(text, "…") || strings.Contains(text, "=cuda")
@@ -159,6 +164,17 @@ func TestDocumentedCommandsRun(t *testing.T) {
 	}
 	if ran < 25 {
 		t.Errorf("only %d commands were run: has their form changed?", ran)
+	}
+}
+
+// takeDemo leaves in a folder what the demo leaves.
+func takeDemo(t *testing.T, dir string) {
+	t.Helper()
+	from, _ := smallDemo(t)
+	for _, name := range []string{"runs/demo", "runs/demo-sft", "runs/demo-analysis", "models/demo-policy"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(from, name))); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func TestAdaptersOverRanksAreThoseOfOne(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	train := func(name string, args ...string) string {
 		t.Helper()
-		mustGyre(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=2", "lora.rank=4",
+		mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=2", "lora.rank=4",
 			"algorithm.kl_coef=0.01", "fsdp.deterministic=true", "fsdp.lanes=2"}, args)...)
 		return filepath.Join(dir, "runs", name)
 	}
@@ -94,7 +94,7 @@ func TestAdapterToStartFrom(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	train := func(name string, args ...string) string {
 		t.Helper()
-		mustGyre(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=1", "lora.rank=4",
+		mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=1", "lora.rank=4",
 			"lora.seed=7"}, args)...)
 		return filepath.Join(dir, "runs", name, "global_step_1", "actor")
 	}

@@ -72,10 +72,9 @@ func TestExperimentsNameRealEnvironments(t *testing.T) {
 }
 
 func TestConfigTranslate(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mine.toml")
-	code, stdout, stderr := runGyre(t, dir, "config", "translate", "python", "train.py", "--config-name", "_2_sokoban",
+	code, stdout, stderr := runIn(t, dir, "config", "translate", "python", "train.py", "--config-name", "_2_sokoban",
 		"trainer.gradient_analysis_every=50",
 		"es_manager.train.env_groups=4", "trainer.resume_mode=auto", "trainer.nnodes=2", "model_path="+tinyPolicy(t),
 		"-o", file)
@@ -87,7 +86,7 @@ func TestConfigTranslate(t *testing.T) {
 		!strings.Contains(text, "groups = 4") {
 		t.Errorf("the document is\n%s", text)
 	}
-	mustGyre(t, dir, "train", file, "--dry-run")
+	mustIn(t, dir, "train", file, "--dry-run")
 	for _, c := range []struct {
 		want string
 		args []string
@@ -97,7 +96,7 @@ func TestConfigTranslate(t *testing.T) {
 		{"exclude one another", []string{"--config-name", "base", "--train-sh", "sokoban"}},
 		{"nothing to translate", nil},
 	} {
-		code, stdout, stderr := runGyre(t, dir, append([]string{"config", "translate"}, c.args...)...)
+		code, stdout, stderr := runIn(t, dir, append([]string{"config", "translate"}, c.args...)...)
 		if code != 2 || stdout != "" {
 			t.Errorf("%v: exit code %d, want 2 with %q\n%s%s", c.args, code, c.want, stdout, stderr)
 		}

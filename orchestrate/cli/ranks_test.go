@@ -153,12 +153,11 @@ func closeValues(t *testing.T, step int, want, got map[string]any, tolerance flo
 // Played by 2 or 4 processes a deterministic run has the bits of one process: PPO with a critic and a KL term,
 // buckets, validation; and a checkpoint saved by several resumes on another number of them.
 func TestRanksGiveTheSameBits(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	train := func(name string, args ...string) {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true",
+		mustIn(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true",
 			"fsdp.lanes=4"}, args...)...)
 	}
 	train("one")
@@ -179,10 +178,9 @@ func TestRanksGiveTheSameBits(t *testing.T) {
 // Without lanes the order of additions is all that differs: on given episodes two steps of GRPO agree closely,
 // whatever the number of ranks, some of which have no sample.
 func TestRanksAgree(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
-	mustGyre(t, dir, "train", config, "run.name=source", "run.steps=2", "analysis.enabled=false")
+	mustIn(t, dir, "train", config, "run.name=source", "run.steps=2", "analysis.enabled=false")
 	replay := filepath.Join(dir, "episodes.jsonl")
 	if err := os.WriteFile(replay, slices.Concat(readFile(t, filepath.Join(dir, "runs/source/rollouts/step_1.jsonl")),
 		readFile(t, filepath.Join(dir, "runs/source/rollouts/step_2.jsonl"))), 0o644); err != nil {
@@ -190,7 +188,7 @@ func TestRanksAgree(t *testing.T) {
 	}
 	train := func(name string, args ...string) string {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", "--replay", replay,
+		mustIn(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", "--replay", replay,
 			"algorithm.advantage=grpo", "algorithm.norm_by_std=false",
 			"actor.mini_batch=3", "analysis.every=1", "actor.eps=1e-3"}, args...)...)
 		return filepath.Join(dir, "runs", name)
@@ -212,11 +210,10 @@ func TestRanksAgree(t *testing.T) {
 
 // Supervised fine-tuning and the analysis of a checkpoint over ranks.
 func TestSFTAndAnalyzeOverRanks(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	sft := func(name string, args ...string) string {
-		mustGyre(t, dir, append([]string{"sft", config, "run.name=" + name, "sft.episodes=20",
+		mustIn(t, dir, append([]string{"sft", config, "run.name=" + name, "sft.episodes=20",
 			"sft.validation_episodes=5", "sft.epochs=1", "sft.batch=7", "actor.eps=1e-3"}, args...)...)
 		return filepath.Join(dir, "runs", name)
 	}
@@ -228,7 +225,7 @@ func TestSFTAndAnalyzeOverRanks(t *testing.T) {
 	}
 	var found [2]map[string]any
 	for i, args := range [][]string{nil, {"--ranks", "2"}} {
-		out := mustGyre(t, dir, append([]string{"analyze", config, "--checkpoint", one, "--json"}, args...)...)
+		out := mustIn(t, dir, append([]string{"analyze", config, "--checkpoint", one, "--json"}, args...)...)
 		if err := json.Unmarshal([]byte(out), &found[i]); err != nil {
 			t.Fatalf("%v in %s", err, out)
 		}
@@ -395,7 +392,6 @@ func TestRestarts(t *testing.T) {
 
 // What is wrong with the request is said once, before any process is started.
 func TestWrongRequestsForRanks(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	for want, args := range map[string][]string{
@@ -407,14 +403,14 @@ func TestWrongRequestsForRanks(t *testing.T) {
 		"GPUs of this machine: none: ":   {"--ranks", "2", "model.device=cuda"},
 		`no device "h1000" is known`:     {"--dry-run", "--device", "h1000"},
 	} {
-		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
+		code, _, stderr := runIn(t, dir, append([]string{"train", config}, args...)...)
 		if code != exitcode.Usage || strings.Count(stderr, "gyre:") != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %d and %q once:\n%s", args, code, exitcode.Usage, want, stderr)
 		}
 	}
 	// A run that is there is refused by rank 0, and the message is said once.
-	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_first=false")
-	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "--ranks", "2")
+	mustIn(t, dir, "train", config, "run.steps=1", "run.validate_first=false")
+	code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "--ranks", "2")
 	if code != exitcode.Usage || strings.Count(stderr, "already holds a run") != 1 {
 		t.Errorf("exit code %d:\n%s", code, stderr)
 	}
@@ -476,13 +472,12 @@ func TestRanksThatDoNotFitAreNamed(t *testing.T) {
 
 // Plans need a config.json and nothing else, and say which setting would mend what does not fit.
 func TestPlans(t *testing.T) {
-	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	plan := func(shape string, args ...string) string {
-		return mustGyre(t, root, append([]string{"train", "configs/sokoban_ppo_filter.toml",
+		return mustIn(t, root, append([]string{"train", "configs/sokoban_ppo_filter.toml",
 			"model.path=configs/shapes/" + shape, "--dry-run", "--device", "h100"}, args...)...)
 	}
 	for want, got := range map[string]string{

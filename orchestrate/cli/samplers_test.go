@@ -84,7 +84,7 @@ func TestSamplersThatCannotBe(t *testing.T) {
 		"engine.tensor_parallel = 2":   {"--ranks", "4", "fsdp.samplers=2", "engine.tensor_parallel=2"},
 		"fsdp.lanes = 4 for 3 ranks":   {"--ranks", "4", "fsdp.samplers=1", "fsdp.deterministic=true"},
 	} {
-		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
+		code, _, stderr := runIn(t, dir, append([]string{"train", config}, args...)...)
 		if code != exitcode.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %d and %q:\n%s", args, code, exitcode.Usage, want, stderr)
 		}

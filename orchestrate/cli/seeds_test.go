@@ -12,14 +12,14 @@ import (
 	"gyre/internal/atomicfile"
 )
 
-// bySeedScripts stands in for gyre when scripts call it: the same command with what makes it small, which is two ranks
-// where the script wants more, too. A run of the 3B and larger models is a dry run.
+// bySeedScripts stands in for gyre when scripts call it: the same command with what makes it small. Of ranks, the first
+// call of a script has two and a later one has one. A run of the 3B and larger models is a dry run.
 const bySeedScripts = `
 small="model.device=cpu run.steps=1 rollout.max_tokens=2 rollout.prompt=compact rollout.think=false rollout.max_length=400 envs.0.groups=2 envs.0.max_turns=1
  actor.mini_batch=2 critic.mini_batch=2 filter.strategy=none validation.envs.0.groups=2 validation.envs.0.max_turns=1 run.threads=1"
 args=("$@")
 for i in "${!args[@]}"; do
-  [ "${args[i]}" != --ranks ] || args[i+1]=2
+  [ "${args[i]}" != --ranks ] || args[i+1]=$GYRE_TEST_RANK_COUNT
 done
 case $1 in
   train)
@@ -62,12 +62,17 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	}
 	withGPUs(t, dir, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo "+
 		"80000 ;; esac\n")
+	script, ran := "", map[string]int{}
 	bash := func(line string) string {
 		t.Helper()
+		ranks := 1
+		if ran[script] == 1 {
+			ranks = 2
+		}
 		cmd := exec.Command("bash", "-c", "set -o pipefail; mkdir -p ./log/terminal; "+line)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), scriptPath(dir), "GYRE="+stub, "GYRE_TEST_BINARY="+binary, "GYRE_THREADS=1",
-			"NO_COLOR=1")
+			"NO_COLOR=1", fmt.Sprint("GYRE_TEST_RANK_COUNT=", ranks))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			logs, _ := filepath.Glob(filepath.Join(dir, "log/terminal/*.log"))
@@ -94,12 +99,11 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 		return value
 	}
 	redirection := regexp.MustCompile(`(?:>|tee) (\./log/terminal/\S+\.log)$`)
-	ran := map[string]int{}
 	for _, line := range strings.Split(string(readFile(t, "testdata/seed_commands.txt")), "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		script := regexp.MustCompile(`[\w/]+\.(sh|py)`).FindString(line)
+		script = regexp.MustCompile(`[\w/]+\.(sh|py)`).FindString(line)
 		ran[script]++
 		switch script {
 		case "scripts/runs/run_sokoban_ppo_filter_grad_analysis.sh":

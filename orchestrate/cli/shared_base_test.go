@@ -19,7 +19,7 @@ seeds = 2
 set = ["run.steps=3", "run.validate_every=2", "algorithm.kl_coef=0.01", "lora.lr_scale=10", "filter.include_zero=true"]
 [[axes]]
 key = "lora.rank"
-values = [2, 4]
+values = [4]
 [[conditions]]
 label = "another loss and a critic"
 set = ["lora.rank=3", "lora.targets=mlp", "actor.loss=cispo", "algorithm.advantage=gae"]
@@ -37,7 +37,7 @@ func TestRunsOnOneBaseHaveTheBitsOfRunsAlone(t *testing.T) {
 	study := func(dir string, args ...string) []map[string]any {
 		t.Helper()
 		code, stdout, stderr := runGyre(t, dir, append([]string{"sweep", sharedStudy(t, dir)}, args...)...)
-		if code != exitcode.Failed || !strings.Contains(stderr, "2 of 8 runs failed") {
+		if code != exitcode.Failed || !strings.Contains(stderr, "2 of 6 runs failed") {
 			t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
 		}
 		return summary(t, filepath.Join(dir, "studies/tiny"))
@@ -55,8 +55,8 @@ func TestRunsOnOneBaseHaveTheBitsOfRunsAlone(t *testing.T) {
 		}
 		runs, _ := filepath.Glob(filepath.Join(alone, "studies/tiny/runs/*/seed_*"))
 		runs = slices.DeleteFunc(runs, func(run string) bool { return strings.Contains(run, "diverges") })
-		if len(runs) != 6 {
-			t.Fatalf("%d runs, want 6", len(runs))
+		if len(runs) != 4 {
+			t.Fatalf("%d runs, want 4", len(runs))
 		}
 		for _, run := range runs {
 			other, err := filepath.Rel(alone, run)
@@ -70,7 +70,6 @@ func TestRunsOnOneBaseHaveTheBitsOfRunsAlone(t *testing.T) {
 
 // What runs on one base cannot differ in is refused by its key, and so is a study without adapters.
 func TestRunsThatCannotShareABaseAreRefused(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	study := sharedStudy(t, dir)
 	for word, want := range map[string]string{
@@ -81,7 +80,7 @@ func TestRunsThatCannotShareABaseAreRefused(t *testing.T) {
 		`study.devices=["0"]`:                                      "study.shared_base",
 	} {
 		for _, mode := range []string{"--dry-run", "--resume"} {
-			code, _, stderr := runGyre(t, dir, "sweep", study, "--shared-base", mode, word)
+			code, _, stderr := runIn(t, dir, "sweep", study, "--shared-base", mode, word)
 			if code != exitcode.Usage || !strings.Contains(stderr, want) {
 				t.Errorf("%s: exit code %d, %s; want %q", word, code, stderr, want)
 			}

@@ -121,7 +121,7 @@ func TestStudySurvivesKills(t *testing.T) {
 
 	killed := t.TempDir()
 	study := tinyStudy(t, killed)
-	killWhenStepsAreLogged(t, killed, 4, "sweep", study)
+	killWhenStepsAreLogged(t, killed, 2, "sweep", study)
 	finished := map[string]time.Time{}
 	found, _ := filepath.Glob(filepath.Join(killed, "studies/tiny/runs/*/*/run.json"))
 	for _, path := range found {
@@ -148,10 +148,9 @@ func TestStudySurvivesKills(t *testing.T) {
 }
 
 func TestStudyCommandLine(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	study := tinyStudy(t, dir)
-	code, stdout, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values",
+	code, stdout, stderr := runIn(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values",
 		"0.5,nofilter,0.25")
 	if code != exitcode.Done || !strings.Contains(stderr, "5 runs on 1 slots") || !strings.Contains(stderr,
 		"cannot start: memory is unknown: the policy: nowhere has no config.json") {
@@ -177,7 +176,7 @@ func TestStudyCommandLine(t *testing.T) {
 		"sweep none.toml":                 "none.toml",
 		"sweep study.toml filter.value=1": "the study varies filter.value",
 	} {
-		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitcode.Usage ||
+		if code, _, stderr := runIn(t, dir, strings.Fields(args)...); code != exitcode.Usage ||
 			!strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
 		}
@@ -186,11 +185,10 @@ func TestStudyCommandLine(t *testing.T) {
 
 // A study none of whose runs can start, here for want of a model, says so at once.
 func TestStudyWithoutAModel(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	study := tinyStudy(t, dir)
 	for _, args := range [][]string{{"sweep", study}, {"search", study, "--seeds", "1"}} {
-		code, _, stderr := runGyre(t, dir, append(args, "model.path=nowhere")...)
+		code, _, stderr := runIn(t, dir, append(args, "model.path=nowhere")...)
 		if code != exitcode.Failed || !strings.Contains(stderr, "no run of the study can start") ||
 			!strings.Contains(stderr, "nowhere has no config.json") {
 			t.Errorf("gyre %s: exit code %d\n%s", args[0], code, stderr)
@@ -203,7 +201,6 @@ func TestStudyWithoutAModel(t *testing.T) {
 
 // Stages: the second starts from the better condition of the first.
 func TestStagedStudy(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	studyOf(t, dir, `
 seeds = 1
@@ -216,7 +213,7 @@ key = "actor.lr"
 values = [1e-6, 1e-5]
 stage = 2
 `)
-	mustGyre(t, dir, "sweep", "study.toml")
+	mustIn(t, dir, "sweep", "study.toml")
 	rows := summary(t, filepath.Join(dir, "studies/tiny"))
 	best, score := "", -1.0
 	for _, row := range rows[:2] {

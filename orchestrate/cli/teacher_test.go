@@ -20,7 +20,7 @@ import (
 // sequences, by both ways of asking, though the server wants a key and is busy at times.
 func TestTeacherOfAServer(t *testing.T) {
 	dir := t.TempDir()
-	mustGyre(t, dir, "model", "init", "teacher", "--hidden", "24", "--layers", "2", "--heads", "2", "--kv-heads", "1",
+	mustIn(t, dir, "model", "init", "teacher", "--hidden", "24", "--layers", "2", "--heads", "2", "--kv-heads", "1",
 		"--intermediate", "32", "--vocab", "300", "--seed", "9")
 	address, _, stop := serving(t, filepath.Join(dir, "teacher"), "--dtype", "float32")
 	defer stop()
@@ -52,7 +52,7 @@ func TestTeacherOfAServer(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	distil := func(name, teacher string, more ...string) string {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "model.reference=" + teacher,
+		mustIn(t, dir, append([]string{"train", config, "run.name=" + name, "model.reference=" + teacher,
 			"algorithm.kl_in=advantage", "algorithm.kl_estimator=k1", "algorithm.kl_coef=1", "algorithm.zero_task_advantage=true",
 			"filter.strategy=none", "rollout.context=single_turn", "checkpoint.keep=0", "run.steps=3", "fsdp.deterministic=true"},
 			more...)...)
@@ -79,7 +79,7 @@ func TestTeacherOfAServer(t *testing.T) {
 		"choose one with model.reference_name,": {"model.reference=" + several(t)},
 		"gives no log-probs of tokens":          {"model.reference=" + several(t), "model.reference_name=b"},
 	} {
-		code, _, stderr := runGyre(t, dir, append([]string{"train", config, "run.name=refused", "algorithm.kl_coef=1",
+		code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.name=refused", "algorithm.kl_coef=1",
 			"model.reference=" + between.URL}, more...)...)
 		if code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", more, code, want, stderr)
@@ -91,7 +91,7 @@ func TestTeacherOfAServer(t *testing.T) {
 // over them, with smaller passes, and in a run that was resumed; and less than one over all tokens.
 func TestDivergenceOverASupport(t *testing.T) {
 	dir := t.TempDir()
-	mustGyre(t, dir, "model", "init", "teacher", "--hidden", "24", "--layers", "2", "--heads", "2", "--kv-heads", "1",
+	mustIn(t, dir, "model", "init", "teacher", "--hidden", "24", "--layers", "2", "--heads", "2", "--kv-heads", "1",
 		"--intermediate", "32", "--vocab", "300", "--seed", "9")
 	config := tinyConfig(t, dir, "")
 	kl := []string{"model.reference=teacher", "algorithm.kl_coef=1", "algorithm.kl_top_k=8",
@@ -99,7 +99,7 @@ func TestDivergenceOverASupport(t *testing.T) {
 		"rollout.context=single_turn", "checkpoint.keep=0", "fsdp.deterministic=true"}
 	run := func(name string, more ...string) string {
 		t.Helper()
-		mustGyre(t, dir, append(append([]string{"train", config, "run.name=" + name}, kl...), more...)...)
+		mustIn(t, dir, append(append([]string{"train", config, "run.name=" + name}, kl...), more...)...)
 		return filepath.Join(dir, "runs", name)
 	}
 	values := func(run string) (mass, divergence float64) {
@@ -139,7 +139,7 @@ func TestDivergenceOverASupport(t *testing.T) {
 		"but the vocabulary of the policy in":            {"algorithm.kl_top_k=301"},
 		"expected an integer >= 0, got -1":               {"algorithm.kl_top_k=-1"},
 	} {
-		code, _, stderr := runGyre(t, dir, append(append([]string{"train", config, "run.name=refused"}, kl...), more...)...)
+		code, _, stderr := runIn(t, dir, append(append([]string{"train", config, "run.name=refused"}, kl...), more...)...)
 		if code == 0 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "algorithm.kl_top_k") {
 			t.Errorf("%v: exit code %d, want %q:\n%s", more, code, want, stderr)
 		}

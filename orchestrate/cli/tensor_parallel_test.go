@@ -12,12 +12,11 @@ import (
 // Ranks that sample together play the episodes that one process plays, and train to its bits: a rank of each pair has
 // no environments.
 func TestRanksThatSampleTogether(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	train := func(name string, args ...string) {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true",
+		mustIn(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true",
 			"fsdp.lanes=4"}, args...)...)
 	}
 	train("one", "engine.tensor_parallel=2")
@@ -37,7 +36,6 @@ func TestRanksThatSampleTogether(t *testing.T) {
 }
 
 func TestWhatCannotSampleTogether(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	for want, args := range map[string][]string{
@@ -46,7 +44,7 @@ func TestWhatCannotSampleTogether(t *testing.T) {
 		"2 heads and 1 key/value heads can be divided over 1, 2":    {"--ranks", "3", "engine.tensor_parallel=3"},
 		"engine.tensor_parallel: expected an integer >= 1":          {"--ranks", "2", "engine.tensor_parallel=0"},
 	} {
-		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
+		code, _, stderr := runIn(t, dir, append([]string{"train", config}, args...)...)
 		if code == exitcode.Done || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
 		}
