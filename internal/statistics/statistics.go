@@ -59,7 +59,11 @@ func Quantile(p float64, values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(values))
+	return sortedQuantile(p, slices.Sorted(slices.Values(values)))
+}
+
+// sortedQuantile is Quantile of values in order, of which there are some.
+func sortedQuantile(p float64, sorted []float64) float64 {
 	at := min(max(p, 0), 1) * float64(len(sorted)-1)
 	below := int(at)
 	above := min(below+1, len(sorted)-1)
@@ -89,7 +93,7 @@ const resamples = 5000
 
 // Bootstrap gives a statistic of samples its percentile interval: values are drawn again with replacement, within each
 // row of a sample by itself, so that every row keeps its weight. The interval is NaN where no row has two values or the
-// statistic is not defined.
+// statistic is not defined. The statistic does not keep what it is given, which the next draw overwrites.
 func Bootstrap(confidence float64, statistic func(...[][]float64) float64, samples ...[][]float64) (low, high float64) {
 	varies := slices.ContainsFunc(slices.Concat(samples...), func(row []float64) bool { return len(row) > 1 })
 	if !varies || math.IsNaN(statistic(samples...)) {
@@ -98,11 +102,15 @@ func Bootstrap(confidence float64, statistic func(...[][]float64) float64, sampl
 	random := rand.New(rand.NewPCG(1, 2)) // the same values have the same interval
 	values := make([]float64, resamples)
 	drawn := make([][][]float64, len(samples))
+	for s, rows := range samples {
+		drawn[s] = make([][]float64, len(rows))
+		for r, row := range rows {
+			drawn[s][r] = make([]float64, len(row))
+		}
+	}
 	for i := range values {
 		for s, rows := range samples {
-			drawn[s] = make([][]float64, len(rows))
 			for r, row := range rows {
-				drawn[s][r] = make([]float64, len(row))
 				for k := range row {
 					drawn[s][r][k] = row[random.IntN(len(row))]
 				}
@@ -110,7 +118,8 @@ func Bootstrap(confidence float64, statistic func(...[][]float64) float64, sampl
 		}
 		values[i] = statistic(drawn...)
 	}
-	return Quantile((1-confidence)/2, values), Quantile((1+confidence)/2, values)
+	slices.Sort(values)
+	return sortedQuantile((1-confidence)/2, values), sortedQuantile((1+confidence)/2, values)
 }
 
 // Wilson is the score interval of a binomial proportion (Wilson 1927), which stays within [0, 1].
