@@ -41,11 +41,10 @@ test-cpp: lib
 	@bash scripts/setup-gtest.sh
 	@cmake -S . -B $(BUILD) -DGYRE_TESTS=ON $(if $(GYRE_GTEST_SOURCE),-DGYRE_GTEST_SOURCE=$(GYRE_GTEST_SOURCE)) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
 	@cmake --build $(BUILD) -j $(JOBS)
-	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
 test-go: build
-	go vet ./...
-	go test -count=1 -vet=off -timeout 30m ./... # the Go tool does not see that libgyre.so has changed; vet has run
+	@scripts/test-go
 
 test-aarch64: ## the kernels' tests, compiled for AArch64 (NEON), under qemu; skipped where its tools are missing
 	@JOBS=$(JOBS) bash scripts/test-aarch64 $(FILTER)
