@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// What a rank process is started with: the test's name in rankBodies, its rank, how many there are, the store's file.
+// What a rank process is started with: names in rankBodies, its rank, how many there are, the store's file.
 const rankEnv = "GYRE_TORCH_TEST_RANK"
 
 // rankBodies are what the ranks of a test do.
@@ -53,7 +53,12 @@ func beRank(spec []string) error {
 		return err
 	}
 	defer g.Close()
-	return rankBodies[spec[0]](g)
+	for _, name := range strings.Split(spec[0], "+") {
+		if err := rankBodies[name](g); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // rankProcesses are the ranks of a test, as processes of this test binary.
@@ -72,7 +77,7 @@ func openStore(t *testing.T, path string) *Store {
 	return store
 }
 
-// startRanks runs a body of rankBodies in so many processes.
+// startRanks runs a body of rankBodies in so many processes, or several with a + between them, one after another.
 func startRanks(t *testing.T, name string, size int, timeout time.Duration) *rankProcesses {
 	t.Helper()
 	store := filepath.Join(t.TempDir(), "store")
@@ -144,9 +149,30 @@ func collectives(g *Group) error {
 	return nil
 }
 
-func TestCollectives(t *testing.T) {
+// What any number of ranks does together: collectives, training in shards as one process trains, deterministic sums,
+// gradients of their own and sampling. They do one thing after another, because starting them takes longer than most of it.
+func TestRanks(t *testing.T) {
+	digests := map[string]bool{}
 	for _, n := range []int{1, 2, 3, 4} {
-		runRanks(t, "collectives", n)
+		bodies := "collectives+shards+lanes+together"
+		if n < 4 { // four ranks cannot share its six lanes
+			bodies += "+own"
+		}
+		if n%2 == 0 {
+			bodies += "+others"
+		}
+		for _, output := range runRanks(t, bodies, n) {
+			lines := strings.Split(strings.TrimSpace(output), "\n")
+			if len(lines) != 6 {
+				t.Fatalf("%d ranks: %s", n, output)
+			}
+			for _, line := range lines {
+				digests[line] = true
+			}
+		}
+	}
+	if len(digests) != 2 { // one per model, whatever the number of ranks and what is in shards
+		t.Error(digests)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"testing"
 )
 
 func init() { rankBodies["own"] = ownGradientsStayOwn }
@@ -109,10 +108,4 @@ func ownGradients(group *Group, config ModelConfig, s ShardConfig) error {
 		return err
 	}
 	return same(doubles(sketch), doubles(expected), 1e-5)
-}
-
-func TestOwnGradientsStayOwn(t *testing.T) {
-	for _, n := range []int{1, 2, 3} {
-		runRanks(t, "own", n)
-	}
 }

@@ -99,12 +99,6 @@ func otherShards(group *Group) error {
 	return nil
 }
 
-func TestReplicasTensorsAndNarrowWires(t *testing.T) {
-	for _, n := range []int{2, 4} {
-		runRanks(t, "others", n)
-	}
-}
-
 // The last rank ends between two passes, while the others are in the second.
 func fallInAPass(group *Group) error {
 	config := shardConfigs()["llama"]
@@ -400,12 +394,6 @@ func (c shardCase) compare(gradients, second [2]*Gradients, step int) error {
 	return nil
 }
 
-func TestShardsEqualOneProcess(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 4} {
-		runRanks(t, "shards", n)
-	}
-}
-
 // openShards makes a model with known weights and what changes it. What an error leaves open, the end of the rank's
 // process closes.
 func openShards(config ModelConfig, group *Group, s ShardConfig) (m *Model, o *Optimizer, g *Gradients, err error) {
@@ -459,24 +447,6 @@ func lanesGiveSameBits(group *Group) error {
 		}
 	}
 	return nil
-}
-
-func TestLanesGiveTheSameBitsOnAnyRanks(t *testing.T) {
-	digests := map[string]bool{}
-	for _, n := range []int{1, 2, 3, 4} {
-		for _, output := range runRanks(t, "lanes", n) {
-			lines := strings.Split(strings.TrimSpace(output), "\n")
-			if len(lines) != 6 {
-				t.Fatalf("%d ranks: %s", n, output)
-			}
-			for _, line := range lines {
-				digests[line] = true
-			}
-		}
-	}
-	if len(digests) != 2 { // one per model, whatever the number of ranks and what is in shards
-		t.Error(digests)
-	}
 }
 
 // shardsTakeTheirShare measures what a model, its gradients and its optimizer add to the memory of a rank.

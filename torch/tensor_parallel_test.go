@@ -131,12 +131,6 @@ func sampleTogether(group *Group, config ModelConfig, shard string) error {
 	return nil
 }
 
-func TestRanksThatSampleTogetherGiveTheBitsOfOne(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 4} {
-		runRanks(t, "together", n)
-	}
-}
-
 // ranksShareTheCopy measures what the packed weights add to each rank.
 func ranksShareTheCopy(group *Group) error {
 	config := ModelConfig{Family: Llama, VocabSize: 16384, HiddenSize: 768, IntermediateSize: 2048, NumLayers: 10,
