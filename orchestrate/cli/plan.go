@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -60,9 +59,11 @@ func listRuns(c *cli.Context, s *sweep.Study, p sweep.Preview) (total time.Durat
 	reasons := map[string][]string{} // conditions by why their memory is unknown, or what would make them fit
 	warned := map[string]bool{}
 	broken, ranks := 0, max(s.DevicesPerRun, 1)
-	machine, err := scale.Find(cmp.Or(c.String("device"), "here"), ranks*p.Slots, experiment.Memory())
-	if err != nil {
-		return 0, Usagef("%w", err)
+	machine := scale.Here(ranks*p.Slots, experiment.Memory())
+	if name := c.String("device"); name != "" {
+		if machine, err = scale.Find(name, ranks*p.Slots, experiment.Memory()); err != nil {
+			return 0, Usagef("%w", err)
+		}
 	}
 	for _, r := range p.Runs {
 		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))

@@ -133,8 +133,10 @@ func dryRun(c *cli.Context, opened *experiment.Experiment, err error) error {
 	if _, warning := opened.Note(); warning != "" {
 		warn(c, warning)
 	}
-	if gpus := torch.CUDAInfo(); strings.HasPrefix(cfg.Model.Device, "cuda") && strings.HasPrefix(gpus, "none") {
-		warn(c, "model.device = "+cfg.Model.Device+", but GPUs of this machine: "+gpus)
+	if strings.HasPrefix(cfg.Model.Device, "cuda") {
+		if gpus := torch.CUDAInfo(); strings.HasPrefix(gpus, "none") {
+			warn(c, "model.device = "+cfg.Model.Device+", but GPUs of this machine: "+gpus)
+		}
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 type Machine struct {
 	Name      string
 	Memory    int64   // bytes; 0 = not known
-	FLOPs     float64 // peak of matrix products in the type they are computed in, per second
-	Bandwidth float64 // bytes of memory per second
+	FLOPs     float64 // peak of matrix products in the type they are computed in, per second; 0 = not known
+	Bandwidth float64 // bytes of memory per second; 0 = not known
 	Link      float64 // bytes per second that a rank sends to others of its node
 	Network   float64 // and to other nodes
 	PerNode   int     // ranks of a node
@@ -69,10 +69,9 @@ func Find(name string, ranksHere int, memory int64) (Machine, error) {
 		if err != nil {
 			return Machine{}, fmt.Errorf("measuring this machine: %w", err)
 		}
-		n := float64(max(ranksHere, 1))
-		return Machine{Name: "here", Memory: memory / int64(n), FLOPs: flops / n, Bandwidth: bandwidth / n,
-			Link: loopback * giga, Network: loopback * giga,
-			PerNode: max(ranksHere, 1), Bytes: 4, Train: 0.5, Prefill: 0.7, Decode: 0.5, Wire: 1}, nil
+		m, n := Here(ranksHere, memory), float64(max(ranksHere, 1))
+		m.FLOPs, m.Bandwidth = flops/n, bandwidth/n
+		return m, nil
 	}
 	m, ok := machines[strings.ToLower(name)]
 	if !ok {
@@ -81,6 +80,13 @@ func Find(name string, ranksHere int, memory int64) (Machine, error) {
 	}
 	m.Name = strings.ToLower(name)
 	return m, nil
+}
+
+// Here is this machine's CPU as one of so many ranks on it, before its speed is measured: for plans of memory.
+func Here(ranksHere int, memory int64) Machine {
+	n := max(ranksHere, 1)
+	return Machine{Name: "here", Memory: memory / int64(n), Link: loopback * giga, Network: loopback * giga,
+		PerNode: n, Bytes: 4, Train: 0.5, Prefill: 0.7, Decode: 0.5, Wire: 1}
 }
 
 // loopback is what two ranks of one machine send each other over Gloo, in GB/s.
