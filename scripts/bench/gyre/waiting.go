@@ -23,8 +23,7 @@ const (
 	settled      = 3 // the first of them that is measured
 )
 
-// waitingConfig adds environments of a server. Of the first turns of 32 episodes about as many tokens are sampled as
-// their prompts have.
+// waitingConfig adds environments of a server. All 32 episodes may wait for it at once.
 const waitingConfig = `
 [[envs]]
 tag = "RemoteText"
