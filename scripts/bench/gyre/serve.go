@@ -19,12 +19,12 @@ import (
 
 // Options say what a worker holds and how it computes.
 type Options struct {
-	Model   string // directory
-	On      torch.Placement
-	Threads int    // of this process, or of each of its ranks
-	Ranks   int    // processes of a training
-	Server  string // program whose server is measured
-	Staleness int // of a training whose environments wait
+	Model     string // directory
+	On        torch.Placement
+	Threads   int    // of this process, or of each of its ranks
+	Ranks     int    // processes of a training
+	Server    string // program whose server is measured
+	Staleness int    // of a training whose environments wait
 	// Speculate bounds the tokens that are tried for a sequence and pass; 0 = none.
 	Speculate int
 }
