@@ -75,7 +75,7 @@ func (s *server) waiting(t work.Task) (worker.Figures, error) {
 		if err != nil {
 			return figures, err
 		}
-		if step, _ := record.Float("step"); step < settled {
+		if record.Step < settled {
 			continue
 		}
 		seconds, _ := record.Float("timing_s/step")
