@@ -9,6 +9,7 @@
 #   scripts/figures.sh gateway       gateway-training.png: configs/gateway_calculator.toml (minutes)
 #   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
 #   scripts/figures.sh distillation  distillation.png: configs/studies/distillation.toml (kernels: GYRE_ISA=avx2; a quarter of an hour)
+#   scripts/figures.sh linear        linear.png: time and memory of a pass by tokens and layers (a quarter of an hour, 14 GiB)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 images=docs/images
@@ -104,10 +105,15 @@ distillation() (
   cp studies/distillation/figures/success_by_tokens.png $images/distillation.png
 )
 
-[ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
+linear() {
+  bash scripts/get-smollm2.sh
+  go run ./scripts/linear models/smollm2-135m-instruct $images/linear.png
+}
+
+[ $# -gt 0 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
 for name in "$@"; do
   case $name in
-    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation) $name ;;
-    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, gateway, bfloat16, distillation" >&2; exit 2 ;;
+    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation | linear) $name ;;
+    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, gateway, bfloat16, distillation, linear" >&2; exit 2 ;;
   esac
 done
