@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,9 @@ import (
 	"gyre/scripts/bench/worker"
 	"gyre/torch"
 )
+
+// own are the programs that are Gyre itself: as measured, and in the settings that it is compared with.
+var own = []string{report.Subject, work.OneProcess, work.Plain, work.Synchronous}
 
 // workerVerb makes this program Gyre's own worker.
 const workerVerb = "worker"
@@ -36,8 +40,7 @@ func (b *bench) command(entry string, s work.Session) (*exec.Cmd, error) {
 	program, dtype := report.Split(entry)
 	var c *exec.Cmd
 	var err error
-	if program == report.Subject || program == work.OneProcess || program == work.Plain ||
-		program == work.Synchronous {
+	if slices.Contains(own, program) {
 		c = exec.Command(os.Args[0], b.gyre(program, dtype, s)...)
 	} else if s == work.Serving { // the clients are Gyre's
 		var python string

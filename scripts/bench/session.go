@@ -72,7 +72,7 @@ func (b *bench) selected() []work.Case {
 // entries are the programs of some cases in their types, Gyre first.
 func (b *bench) entries(s work.Session, cases []work.Case) []string {
 	var out []string
-	for _, name := range slices.Concat([]string{report.Subject, work.OneProcess, work.Plain, work.Synchronous}, b.options.peers) {
+	for _, name := range slices.Concat(own, b.options.peers) {
 		takesPart := func(c work.Case) bool { return takesPart(c, name) }
 		if !slices.ContainsFunc(cases, takesPart) {
 			continue

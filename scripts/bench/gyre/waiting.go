@@ -83,6 +83,9 @@ func (s *server) waiting(t work.Task) (worker.Figures, error) {
 		figures.Seconds += seconds / (waitingSteps - settled + 1)
 		figures.Parts["waiting"] += waited / (waitingSteps - settled + 1)
 	}
+	if figures.Seconds == 0 {
+		return figures, fmt.Errorf("gyre train logged no time of step %d or later, expected %d steps", settled, waitingSteps)
+	}
 	return figures, nil
 }
 

@@ -5,7 +5,10 @@
 // from each other: a cache that outlives a repeat helps nobody.
 package work
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The operations that a worker may know.
 const (
@@ -127,7 +130,7 @@ var Sessions = []Session{Distinct, Shared, Rewriting, Serving, Scoring, Update, 
 
 // HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
 func (s Session) HoldsModel() bool {
-	return s != Serving && s != GRPO && s != Ranks && s != Waiting && s != Environments
+	return !slices.Contains([]Session{Serving, GRPO, Ranks, Waiting, Environments}, s)
 }
 
 // OneProcess is the program that training over ranks is compared with: Gyre with all threads in one process.
@@ -235,12 +238,14 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	return c.Session != Ranks && c.Session != Waiting && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpRollout && c.Op != OpAnalysis && c.Op != OpGRPO &&
+	return !slices.Contains([]Session{Ranks, Waiting, LoRA, Serving, Rewriting}, c.Session) &&
+		!slices.Contains([]string{OpRollout, OpAnalysis, OpGRPO}, c.Op) &&
 		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
 // InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
 // others in a larger size.
 func (c Case) InCheck() bool {
-	return c.Session != Ranks && c.Session != Waiting && c.Session != Environments && c.Session != LoRA && c.Session != Serving && c.Session != Rewriting && c.Op != OpGRPO && c.Name != "generate/64"
+	return !slices.Contains([]Session{Ranks, Waiting, Environments, LoRA, Serving, Rewriting}, c.Session) &&
+		c.Op != OpGRPO && c.Name != "generate/64"
 }
