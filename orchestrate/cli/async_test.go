@@ -111,7 +111,7 @@ func TestAsynchronousRunsRepeat(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			dir := t.TempDir()
 			args := []string{"train", asyncConfig(t, dir), "rollout.on_update=" + how}
-			kills, every := 2, 1
+			kills, every := orThorough(2, 20), 1
 			if how == "recompute" {
 				args = append(args, "analysis.buckets=staleness", "analysis.every=1")
 			}

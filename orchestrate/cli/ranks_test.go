@@ -27,9 +27,17 @@ import (
 // thorough tests take minutes: GYRE_TEST_RANKS=1 runs them.
 func thorough(t *testing.T) {
 	t.Helper()
-	if os.Getenv("GYRE_TEST_RANKS") == "" {
+	if !orThorough(false, true) {
 		t.Skip("takes minutes; GYRE_TEST_RANKS=1 runs it")
 	}
+}
+
+// orThorough is what a test does in make test, or with GYRE_TEST_RANKS=1.
+func orThorough[T any](usual, more T) T {
+	if os.Getenv("GYRE_TEST_RANKS") != "" {
+		return more
+	}
+	return usual
 }
 
 // uneven has three groups, which two or four ranks play unevenly.
@@ -161,11 +169,7 @@ func TestRanksGiveTheSameBits(t *testing.T) {
 			"fsdp.lanes=4"}, args...)...)
 	}
 	train("one")
-	sizes := []string{"2"}
-	if os.Getenv("GYRE_TEST_RANKS") != "" {
-		sizes = []string{"2", "4"}
-	}
-	for _, n := range sizes {
+	for _, n := range orThorough([]string{"2"}, []string{"2", "4"}) {
 		train("r"+n, "--ranks", n)
 		sameRun(t, filepath.Join(dir, "runs/one"), filepath.Join(dir, "runs/r"+n))
 	}
@@ -194,11 +198,7 @@ func TestRanksAgree(t *testing.T) {
 		return filepath.Join(dir, "runs", name)
 	}
 	one := train("one")
-	sizes := []string{"4"} // of mini-batches of three samples one rank has none
-	if os.Getenv("GYRE_TEST_RANKS") != "" {
-		sizes = []string{"2", "3", "4"}
-	}
-	for _, n := range sizes {
+	for _, n := range orThorough([]string{"4"}, []string{"2", "3", "4"}) { // of mini-batches of three samples one of 4 has none
 		many := train("r"+n, "--ranks", n)
 		closeMetrics(t, one, many, 1e-4)
 		if d := farthest(t, filepath.Join(one, "global_step_2/actor/model.safetensors"),
@@ -344,12 +344,8 @@ func TestLostRanksEndTheRun(t *testing.T) {
 	stormy := t.TempDir()
 	ranksConfig(t, stormy)
 	random := rand.New(rand.NewPCG(testSeed(t), 2))
-	kills := 2
-	if os.Getenv("GYRE_TEST_RANKS") != "" {
-		kills = 20
-	}
 	folder := filepath.Join(stormy, "runs/tiny")
-	for n := 0; n < kills; n++ {
+	for n := range orThorough(2, 20) {
 		rank, moment := random.IntN(3), func() { time.Sleep(time.Duration(random.Int64N(2 * int64(alone)))) }
 		if n%3 == 2 {
 			moment = saving(folder, time.Minute)

@@ -96,14 +96,14 @@ func testSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// A run that is killed at ten random moments and resumed each time equals an undisturbed one, bit for bit.
+// A run that is killed at random moments and resumed each time equals an undisturbed one, bit for bit.
 func TestKilledRunsResumeExactly(t *testing.T) {
 	calm, stormy := t.TempDir(), t.TempDir()
 	mustIn(t, calm, "train", tinyConfig(t, calm, ""))
 	config := tinyConfig(t, stormy, "")
 	random := rand.New(rand.NewPCG(testSeed(t), 1))
 	kills := 0
-	for kills < 10 {
+	for kills < orThorough(10, 40) {
 		cmd := gyre(t, stormy, "train", config, "--resume")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestKilledRunsResumeExactly(t *testing.T) {
 		go func() { done <- cmd.Wait() }()
 		select {
 		case err := <-done:
-			// It got through between two kills: start over, so that all ten hit a working run.
+			// It got through between two kills: start over, so that all hit a working run.
 			if err != nil {
 				t.Fatalf("after %d kills: %v", kills, err)
 			}

@@ -34,7 +34,7 @@ set = ["model.path=nowhere"]
 		!strings.Contains(stderr, "about 8 training steps per seed in place of 16") {
 		t.Errorf("dry run: exit code %d\n%s\n%s", code, stdout, stderr)
 	}
-	killWhenStepsAreLogged(t, dir, 2, "search", "study.toml")
+	killWhenStepsAreLogged(t, dir, orThorough(2, 6), "search", "study.toml")
 	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitcode.Failed ||
 		!strings.Contains(stderr, "1 of 4 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)

@@ -121,7 +121,7 @@ func TestStudySurvivesKills(t *testing.T) {
 
 	killed := t.TempDir()
 	study := tinyStudy(t, killed)
-	killWhenStepsAreLogged(t, killed, 2, "sweep", study)
+	killWhenStepsAreLogged(t, killed, orThorough(2, 6), "sweep", study)
 	finished := map[string]time.Time{}
 	found, _ := filepath.Glob(filepath.Join(killed, "studies/tiny/runs/*/*/run.json"))
 	for _, path := range found {
