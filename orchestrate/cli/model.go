@@ -78,6 +78,8 @@ func modelInitCommand() *cli.Command {
 			&cli.Float64Flag{Name: "std", Value: o.Std, Destination: &o.Std, Usage: "standard deviation of weights"},
 			&cli.Uint64Flag{Name: "seed", Value: o.Seed, Destination: &o.Seed, Usage: "seed of the weights"},
 			&cli.StringSliceFlag{Name: "corpus", Usage: "text `FILE` for the tokenizer; may be repeated"},
+			&cli.StringFlag{Name: "tokenizer", Destination: &o.Tokenizer,
+				Usage: "take the tokenizer of the model in `DIR`, which may then teach the policy"},
 			forceFlag(),
 		},
 		Action: func(c *cli.Context) error {
@@ -91,6 +93,9 @@ func modelInit(c *cli.Context, o policyinit.Options) error {
 	if err := o.Check(); err != nil {
 		return Usagef("%w", err)
 	}
+	if o.Tokenizer != "" && (c.IsSet("corpus") || c.IsSet("vocab")) {
+		return Usagef("--tokenizer takes no --corpus and no --vocab: the tokenizer is that of %s", o.Tokenizer)
+	}
 	for _, file := range c.StringSlice("corpus") {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -98,7 +103,7 @@ func modelInit(c *cli.Context, o policyinit.Options) error {
 		}
 		o.Corpus = append(o.Corpus, string(text))
 	}
-	if len(o.Corpus) == 0 {
+	if len(o.Corpus) == 0 && o.Tokenizer == "" {
 		var err error
 		if o.Corpus, err = experiment.Corpus(c.Context); err != nil {
 			return fmt.Errorf("rendering the environments: %w", err)

@@ -29,6 +29,11 @@ func TestModelCommands(t *testing.T) {
 	}{
 		{"model init " + first + " " + strings.Join(sizes, " "), exitcode.Done, "a llama policy of 0.0"},
 		{"model info " + first, exitcode.Done, "tied"},
+		{"model init " + filepath.Join(parent, "student") + " --tokenizer " + first + " --hidden 16", exitcode.Done,
+			", 270 tokens"},
+		{"model init " + filepath.Join(parent, "third") + " --tokenizer " + first + " --vocab 300", exitcode.Usage,
+			"the tokenizer is that of " + first},
+		{"model init " + filepath.Join(parent, "third") + " --tokenizer " + parent, exitcode.Failed, "no config.json"},
 		{"model info --json " + first, exitcode.Done, `"layers": 1`},
 		{"model init " + first, exitcode.Failed, "is not empty"},
 		{"model init " + first + " --force --untied --family qwen2 " + strings.Join(sizes, " "), exitcode.Done,
@@ -62,7 +67,7 @@ func TestModelCommands(t *testing.T) {
 		}
 	}
 	left, err := os.ReadDir(parent)
-	if err != nil || len(left) != 3 { // corpus.txt, first, second: failures left nothing
+	if err != nil || len(left) != 4 { // corpus.txt, first, second, student: failures left nothing
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -1,5 +1,5 @@
 // Package policyinit makes small policies from nothing: a decoder of any supported family with random weights, and a
-// byte-level BPE tokenizer learned from a corpus. Everything follows from the options, seed included.
+// byte-level BPE tokenizer learned from a corpus, or another model's. Everything follows from the options, seed included.
 package policyinit
 
 import (
@@ -28,6 +28,7 @@ type Options struct {
 	Std                                                 float64 // of the weights
 	Seed                                                uint64
 	Corpus                                              []string // what the tokenizer is learned from
+	Tokenizer                                           string   // directory of the model whose tokenizer it takes instead
 }
 
 // Defaults make a Llama of about 0.9 million parameters.
@@ -43,25 +44,39 @@ const (
 )
 
 // Create fills the existing directory dir and returns the configuration, whose vocabulary may be smaller than asked
-// for: it ends where the corpus has no pair left that occurs twice.
+// for: it ends where the corpus has no pair left that occurs twice. With another model's tokenizer it is that model's.
 func Create(dir string, o Options) (hf.Config, error) {
-	tokenizer, err := bpe.Train(o.Corpus, int(o.Vocab), specials)
-	if err != nil {
-		return hf.Config{}, fmt.Errorf("training the tokenizer: %w", err)
+	like := hf.Config{PAD: bpe.IDs{padID}, EOS: bpe.IDs{eosID}}
+	var err error
+	if o.Tokenizer != "" {
+		if like, err = hf.ReadConfig(o.Tokenizer); err == nil {
+			err = hf.CopyCompanions(dir, o.Tokenizer)
+		}
+	} else {
+		err = learnTokenizer(dir, o)
 	}
-	if err := writeTokenizer(dir, tokenizer, o.MaxPositions); err != nil {
+	if err != nil {
 		return hf.Config{}, err
 	}
 	t, err := chat.Load(dir)
 	if err != nil {
 		return hf.Config{}, err
 	}
-	o.Vocab = int64(t.VocabSize())
+	o.Vocab = max(int64(t.VocabSize()), like.VocabSize)
 	c, err := o.config()
 	if err != nil {
 		return hf.Config{}, err
 	}
+	c.BOS, c.PAD, c.EOS = like.BOS, like.PAD, like.EOS
 	return c, hf.Save(dir, c, o.weights(c), hf.ShardSize)
+}
+
+func learnTokenizer(dir string, o Options) error {
+	tokenizer, err := bpe.Train(o.Corpus, int(o.Vocab), specials)
+	if err != nil {
+		return fmt.Errorf("training the tokenizer: %w", err)
+	}
+	return writeTokenizer(dir, tokenizer, o.MaxPositions)
 }
 
 // BytesOnly is a tokenizer without merges: enough to render episodes, whose text does not depend on the tokenizer.
@@ -120,7 +135,7 @@ func (o Options) config() (hf.Config, error) {
 	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden,
 		IntermediateSize: o.Intermediate, NumLayers: o.Layers, NumHeads: o.Heads, NumKVHeads: o.KVHeads,
 		HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6, RopeTheta: 10000,
-		TieEmbeddings: o.Tie, Shape: torch.Shape{Experts: o.Experts, ChosenExperts: o.ChosenExperts}}, PAD: bpe.IDs{padID}, EOS: bpe.IDs{eosID}}
+		TieEmbeddings: o.Tie, Shape: torch.Shape{Experts: o.Experts, ChosenExperts: o.ChosenExperts}}}
 	return hf.New(c)
 }
 
