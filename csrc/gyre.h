@@ -29,7 +29,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 15
+#define GYRE_ABI_VERSION 16
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -329,6 +329,14 @@ typedef struct {
   double balance_coef;
 } gyre_policy_loss;
 
+// What the passes of an update drop of the inputs of an adapter's modules but the embedding, whatever way its rows are
+// packed: each number with this probability, as a function of the key, layer, module and the tokens up to the row's
+// own. What is kept is divided by 1 - probability.
+typedef struct gyre_dropout {
+  double probability GYRE_DEFAULT(0);  // below 1; 0: nothing
+  uint64_t key GYRE_DEFAULT(0);
+} gyre_dropout;
+
 typedef struct {
   const float* old_logprobs;                   // token-aligned
   const float* behaviour GYRE_DEFAULT(NULL);   // token-aligned, of the policy that drew the tokens; NULL: old
@@ -338,6 +346,7 @@ typedef struct {
   const float* ref_logprobs;                   // token-aligned, NULL when kl is GYRE_KL_NONE or GYRE_KL_SUPPORT
   const float* weights;                        // token-aligned, of terms that bring none of their own
   gyre_support support GYRE_DEFAULT({});       // of the reference, when kl is GYRE_KL_SUPPORT
+  gyre_dropout dropout GYRE_DEFAULT({});
 } gyre_policy_inputs;
 
 typedef struct {
@@ -376,8 +385,9 @@ typedef struct {
 
 // clip <= 0: off, and old_values may be NULL, as values_out may.
 gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
-                                const float* old_values, const float* weights, double clip, gyre_gradients* gradients,
-                                float* values_out, gyre_value_stats* stats);
+                                const float* old_values, const float* weights, double clip,
+                                const gyre_dropout* dropout, gyre_gradients* gradients, float* values_out,
+                                gyre_value_stats* stats);
 
 // ---- optimizer -------------------------------------------------------------------------------------------------
 

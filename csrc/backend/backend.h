@@ -147,9 +147,9 @@ class Network : public Inference {
   virtual Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
                        bool want_entropy, int64_t k) = 0;
   // The same scores chunk by chunk, on a given support, and backward from what the objective makes of them. The logits
-  // are computed once, whatever the number of gradients.
+  // are computed once, whatever the number of gradients. dropout: of the pass that gave the hidden states.
   virtual void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                              const Support& support, const Objective& objective) = 0;
+                              const Support& support, const Dropout& dropout, const Objective& objective) = 0;
   // Adds the value head's gradients of Σ d_values[i]·V(targets[i].row) and returns that of the hidden states.
   virtual at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                                     std::span<const double> d_values, ParameterSet& gradients) = 0;

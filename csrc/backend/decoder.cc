@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/random.h"
+
 namespace gyre {
 namespace {
 
@@ -46,13 +48,7 @@ std::unique_ptr<Backend> open_backend(const ModelConfig& config) {
   refuse("model device: got \"" + std::string(config.device()) + "\", expected " + known);
 }
 
-// The output function of SplitMix64 (Steele, Lea and Flood 2014): 64 random bits for a counter.
-uint64_t sketch_signs(uint64_t counter) {
-  uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
+uint64_t sketch_signs(uint64_t counter) { return split_mix(counter); }
 
 std::vector<SketchRun> sketch_runs(const ParameterSet& set) {
   std::vector<SketchRun> runs;
@@ -185,9 +181,17 @@ at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpa
   return sampling().infer(ids, pass, kv);
 }
 
-at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
+at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep, const gyre_dropout& dropout) {
   if (keep != nullptr) require_parameters("backward");
   Pass pass = training_pass(packing);
+  if (dropout.probability != 0) {
+    if (!(dropout.probability > 0 && dropout.probability < 1)) {
+      refuse("dropout: the probability is " + std::to_string(dropout.probability) + ", expected 0 to 1 without 1");
+    }
+    if (adapter() == nullptr) refuse("dropout: the model has no adapter whose inputs could be dropped");
+    if ((config_.lora.targets & GYRE_LORA_EXPERTS) != 0) refuse("dropout: adapters of experts have none");
+    pass.dropout = drop_rows(packing, dropout);
+  }
   work_ += forward_work(config_, pass);
   return network_->forward(packing.ids, std::move(pass), recompute_, keep);
 }
@@ -228,7 +232,7 @@ Scores Decoder::score(const at::Tensor& hidden_NH, std::span<const Target> targe
 }
 
 void Decoder::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
-                             const Objective& objective, const Support& support) {
+                             const Objective& objective, const Support& support, const Dropout& dropout) {
   require_parameters("backward");
   const auto counted = [&](size_t first, const Scores& chunk) {
     std::vector<ScoreGradient> gradients = objective(first, chunk);
@@ -236,7 +240,7 @@ void Decoder::score_backward(const at::Tensor& hidden_NH, std::span<const Target
     work_ += head_work(config_, static_cast<int64_t>(chunk.logprobs.size())) * products;
     return gradients;
   };
-  network_->score_backward(hidden_NH, targets, inverse_of(temperature), support, counted);
+  network_->score_backward(hidden_NH, targets, inverse_of(temperature), support, dropout, counted);
 }
 
 std::vector<float> Decoder::values(const at::Tensor& hidden_NH, std::span<const Target> targets) {

@@ -68,8 +68,9 @@ class Decoder {
 
   // Inference (Inference::infer).
   at::Tensor forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv);
-  // Training: whole packed sequences. `keep` (may be null) receives what backward needs.
-  at::Tensor forward(const Packing& packing, std::unique_ptr<Activations>* keep);
+  // Training: whole packed sequences. `keep` (may be null) receives what backward needs. Throws std::invalid_argument
+  // where something is to be dropped and there is no adapter that this can be done with.
+  at::Tensor forward(const Packing& packing, std::unique_ptr<Activations>* keep, const gyre_dropout& dropout = {});
   void backward(const std::vector<HiddenGradient>& all, const Activations& kept);
 
   // logits_RV = hidden_RH · head^T for a few rows. A value head gives [R, 1], bias included.
@@ -81,9 +82,10 @@ class Decoder {
 
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature, bool want_entropy,
                int64_t k = 0);
-  // Scores the targets as score() does and goes backward from what the objective makes of them.
+  // Scores the targets as score() does and goes backward from what the objective makes of them. dropout: that of the
+  // forward pass.
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
-                      const Objective& objective, const Support& support = {});
+                      const Objective& objective, const Support& support = {}, const Dropout& dropout = {});
 
   // One value per target, of a value head.
   std::vector<float> values(const at::Tensor& hidden_NH, std::span<const Target> targets);

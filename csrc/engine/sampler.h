@@ -1,12 +1,12 @@
 // From one row of logits to one token and its two log-probs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "engine/request.h"
+#include "kernels/random.h"
 #include "kernels/softmax.h"
 
 namespace gyre {
@@ -45,20 +45,8 @@ struct Candidate {
 std::vector<Candidate> likeliest(std::span<const float> logits_V, float inverse_temperature,
                                  const gyre_sampling& sampling, const RowScore& score, double mass);
 
-// The counter-based generator behind every draw: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
-// numbers: as easy as 1, 2, 3", 2011). A draw is a pure function of its key and counter, so neither batch order nor
-// preemption can change it.
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * counter[0], b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
-  }
-  return counter;
-}
-
-// Uniform in [0, 1) with 53 bits, for output position `position` of a request with this seed.
+// Uniform in [0, 1) with 53 bits, for output position `position` of a request with this seed: a pure function of its
+// key and counter, so neither batch order nor preemption can change it.
 inline double uniform(uint64_t seed, uint64_t position) {
   const auto bits = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
                                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/attention.h"
+#include "kernels/dropout.h"
 #include "kernels/gemm.h"
 #include "kernels/product.h"
 #include "kernels/rope.h"
@@ -19,7 +20,7 @@
   X(softmax_gradient)                                                                                             \
   X(score_row) X(store_kv) X(attend) X(attend_backward) X(multiply) X(dot_pairs) X(pack_panels)           \
   X(quantize_panels) X(unpack_panels) X(multiply_panels) X(add_panels) X(multiply_operands) X(operand_width)   \
-  X(gather_columns) X(tile_work)
+  X(gather_columns) X(tile_work) X(drop) X(drop_operands)
 // clang-format on
 
 namespace gyre {

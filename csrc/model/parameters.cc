@@ -231,7 +231,7 @@ LoraParts::LoraParts(const ModelConfig& c) {
                                     : "adapter: experts.gate_up_proj and experts.down_proj are of models with experts");
   }
   const auto add = [&](std::vector<LoraPart>& to, uint32_t target, const char* name, int64_t first, int64_t count) {
-    if (c.lora.rank > 0 && (c.lora.targets & target) != 0) to.push_back({name, first, count});
+    if (c.lora.rank > 0 && (c.lora.targets & target) != 0) to.push_back({name, first, count, target});
   };
   const int64_t h = c.hidden_size, q = c.query_width(), k = c.kv_width(), f = c.intermediate_size;
   add(qkv, GYRE_LORA_Q, "self_attn.q_proj", 0, q);

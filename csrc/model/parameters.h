@@ -43,6 +43,7 @@ struct RootTensors {
 struct LoraPart {
   const char* name;  // within its block
   int64_t first, count;
+  uint32_t target;  // gyre_lora_target
 };
 // The adapted modules of each projection, in order.
 struct LoraParts {

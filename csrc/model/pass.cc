@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/random.h"
 #include "kernels/tile.h"
 
 namespace gyre {
@@ -138,6 +139,28 @@ void join_rows(std::vector<AdapterRows>& runs, Adapter* adapter, int64_t first, 
       !runs.empty() && runs.back().adapter == adapter && runs.back().first + runs.back().count == first;
   if (!goes_on) runs.push_back({adapter, first, 0});
   runs.back().count += count;
+}
+
+DropKey Dropout::module(int64_t layer, uint32_t target) const {
+  static_assert(GYRE_LORA_HEAD < 1 << 9);
+  return {key, static_cast<uint32_t>(layer) << 9 | target,
+          static_cast<uint32_t>(std::min(probability * 0x1p32, 0x1p32 - 1))};
+}
+
+Dropout drop_rows(const Packing& packing, const gyre_dropout& dropout) {
+  Dropout drop{dropout};
+  for (const Segment& s : packing.segments) {
+    uint64_t history = 0;
+    if (s.parent >= 0) {
+      const Segment& before = packing.segments[static_cast<size_t>(s.parent)];
+      history = drop.histories[static_cast<size_t>(before.row + before.count - 1)];
+    }
+    for (int64_t i = 0; i < s.count; ++i) {
+      history = split_mix(history ^ split_mix(static_cast<uint64_t>(packing.ids[static_cast<size_t>(s.row + i)])));
+      drop.histories.push_back(history);
+    }
+  }
+  return drop;
 }
 
 Pass inference_pass(int64_t rows, std::span<const RowSpan> spans) {

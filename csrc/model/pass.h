@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/dropout.h"
 #include "model/config.h"
 
 namespace gyre {
@@ -73,6 +74,18 @@ struct AdapterRows {
 // Adds rows to the last run, or a new one; rows of no adapter are left out.
 void join_rows(std::vector<AdapterRows>& runs, Adapter* adapter, int64_t first, int64_t count);
 
+// What a training pass drops of the inputs of its adapter's modules (Srivastava et al. 2014; gyre_dropout).
+struct Dropout : gyre_dropout {
+  std::vector<uint64_t> histories{};  // of each row: of its token and all before it, so one prompt has one mask
+
+  bool on() const { return probability > 0; }
+  // What kept numbers are multiplied by.
+  float scale() const { return static_cast<float>(1 / (1 - probability)); }
+  // Of one module of a layer.
+  DropKey module(int64_t layer, uint32_t target) const;
+};
+Dropout drop_rows(const Packing& packing, const gyre_dropout& dropout);
+
 struct Pass {
   Pass() = default;
   Pass(Pass&&) = default;  // moving keeps the page tables in place, copying would not
@@ -83,6 +96,7 @@ struct Pass {
   std::vector<PagedRows> attended, stored;
   std::vector<AdapterRows> adapters;  // in order; the base's rows are in none
   std::vector<Segment> segments;      // training only: what backward needs to know of the above
+  Dropout dropout;                    // training only
 
   int64_t num_pages = 0;  // training only: the pages that the pass needs, numbered from 0
   std::vector<int32_t> tables;

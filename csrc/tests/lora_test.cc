@@ -10,70 +10,16 @@
 #include "backend/decoder.h"
 #include "engine/engine.h"
 #include "kernels/isa.h"
-#include "tests/model_fixture.h"
-#include "tests/train_fixture.h"
+#include "tests/lora_fixture.h"
 #include "train/adamw.h"
 #include "train/passes.h"
 
 namespace gyre {
 namespace {
 
+using namespace lora_test;
 using testing::relative_error;
 using testing::same_bits;
-
-constexpr gyre_lora kAll{.rank = 3, .targets = GYRE_LORA_ALL & ~(GYRE_LORA_EMBED | GYRE_LORA_HEAD), .scale = 0.7};
-
-// A decoder with the tensors of another, let go where the configuration is frozen.
-std::unique_ptr<Decoder> copy_of(const Decoder& from, ModelConfig config) {
-  auto decoder = std::make_unique<Decoder>(config);
-  const auto& named = from.parameters().named;
-  for (size_t i = 0; i < named.size(); ++i) {
-    decoder->parameters().named[i].value.copy_(named[i].value);
-    if (config.frozen) decoder->freeze(static_cast<int32_t>(i + 1));
-  }
-  if (!config.frozen) decoder->touch();
-  return decoder;
-}
-
-std::unique_ptr<Decoder> frozen_copy(const Decoder& from) {
-  ModelConfig config = from.config();
-  config.frozen = true;
-  return copy_of(from, config);
-}
-
-std::unique_ptr<Decoder> adapter_on(Decoder& base, gyre_lora lora, uint64_t seed, int32_t head = GYRE_HEAD_LM,
-                                    bool zero_b = false) {
-  ModelConfig config = base.config();
-  config.lora = lora, config.head = head, config.frozen = false;
-  auto decoder = std::make_unique<Decoder>(config, open_backend(config), base);
-  for (NamedTensor& p : decoder->parameters().named) {
-    const bool b = p.name.find("lora_B") != std::string::npos || p.name.find("embedding_B") != std::string::npos;
-    testing::fill(p.value, ++seed, b && zero_b ? 0.0f : 0.3f);
-  }
-  decoder->touch();
-  return decoder;
-}
-
-std::map<std::string, at::Tensor> by_name(const ParameterSet& set) {
-  std::map<std::string, at::Tensor> all;
-  for (const NamedTensor& p : set.named) all[p.name] = p.value;
-  return all;
-}
-
-// The name of a module's A, and of its weight.
-struct Module {
-  std::string a, b, weight;
-};
-std::vector<Module> modules_of(const ParameterSet& adapter) {
-  std::vector<Module> all;
-  for (const NamedTensor& p : adapter.named) {
-    if (const size_t at = p.name.find(".lora_A.weight"); at != std::string::npos) {
-      const std::string module = p.name.substr(0, at);
-      all.push_back({p.name, module + ".lora_B.weight", module + ".weight"});
-    }
-  }
-  return all;
-}
 
 std::unique_ptr<Decoder> merged(const Decoder& base, const Decoder& adapter, ModelConfig config) {
   auto decoder = copy_of(base, config);
@@ -84,22 +30,6 @@ std::unique_ptr<Decoder> merged(const Decoder& base, const Decoder& adapter, Mod
   }
   decoder->touch();
   return decoder;
-}
-
-struct Trained {
-  std::unique_ptr<Gradients> gradients;
-  std::vector<float> logprobs;
-};
-
-Trained train(Decoder& decoder, const train_test::OwnedBatch& batch) {
-  Trained t{std::make_unique<Gradients>(decoder), std::vector<float>(batch.ids.size())};
-  gyre_policy_loss loss = train_test::ppo_loss();
-  loss.task = train_test::kNllTask;  // without kinks, at which rounding would count
-  loss.entropy_coef = 0.05;
-  auto* const into = reinterpret_cast<gyre_gradients*>(t.gradients.get());
-  const auto terms = train_test::terms(into, into, into);
-  policy_backward(decoder, batch.view(), train_test::inputs_of(batch), loss, terms, t.logprobs.data());
-  return t;
 }
 
 class Lora : public ::testing::TestWithParam<gyre_compute> {

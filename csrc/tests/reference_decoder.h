@@ -27,8 +27,12 @@ inline at::Tensor find(const Weights& w, const std::string& name) {
 }
 
 inline at::Tensor linear(const Weights& w, const at::Tensor& x, const std::string& name) {
-  const at::Tensor bias = find(w, name + ".bias");
-  const at::Tensor y = at::matmul(x, w.at(name + ".weight").t());
+  const at::Tensor bias = find(w, name + ".bias"), lora = find(w, name + ".lora_A.weight"),
+                   kept = find(w, name + ".kept");
+  at::Tensor y = at::matmul(x, w.at(name + ".weight").t());
+  if (lora.defined()) {  // whose scale is in B, and what is dropped of its input in `kept`
+    y = y + at::matmul(at::matmul(kept.defined() ? x * kept : x, lora.t()), w.at(name + ".lora_B.weight").t());
+  }
   return bias.defined() ? y + bias : y;
 }
 

@@ -39,8 +39,8 @@ class ToyNetwork : public Network {
     return inner("score").score(hidden_NH, targets, inverse_temperature, want_entropy, k);
   }
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                      const Support& support, const Objective& objective) override {
-    inner("score_backward").score_backward(hidden_NH, targets, inverse_temperature, support, objective);
+                      const Support& support, const Dropout& dropout, const Objective& objective) override {
+    inner("score_backward").score_backward(hidden_NH, targets, inverse_temperature, support, dropout, objective);
   }
   at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                             std::span<const double> d_values, ParameterSet& gradients) override {

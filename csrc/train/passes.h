@@ -37,6 +37,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
 // Forward and backward of Σ weight · value_term on one micro-batch; adds to `into`, which a NotFiniteError leaves
 // untouched. old_values are optional when clip <= 0, values_out always.
 gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const float* returns, const float* old_values,
-                                const float* weights, double clip, Gradients& into, float* values_out);
+                                const float* weights, double clip, Gradients& into, float* values_out,
+                                const gyre_dropout& dropout = {});
 
 }  // namespace gyre

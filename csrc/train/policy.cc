@@ -210,7 +210,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
   Support support;
   if (over_support) support = support_of(decoder.config(), inputs.support, targets.size());
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden_NH = decoder.forward(packing, &kept);
+  const at::Tensor hidden_NH = decoder.forward(packing, &kept, inputs.dropout);
   BackwardPasses passes(hidden_NH);
   if (decoder.in_step()) {  // a pass for every buffer, whatever the terms give: other ranks wait for them
     for (Gradients* buffer : buffers_of(all)) passes.of(buffer);
@@ -236,7 +236,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
     }
     return passes.gradients();
   };
-  decoder.score_backward(hidden_NH, targets, loss.temperature, objective, support);
+  decoder.score_backward(hidden_NH, targets, loss.temperature, objective, support, kept->pass.dropout);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].kind != GYRE_TERM_BALANCE) continue;
     const bool learns = all[i].into != nullptr && loss.balance_coef != 0;

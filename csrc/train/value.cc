@@ -8,7 +8,8 @@
 namespace gyre {
 
 gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const float* returns, const float* old_values,
-                                const float* weights, double clip, Gradients& into, float* values_out) {
+                                const float* weights, double clip, Gradients& into, float* values_out,
+                                const gyre_dropout& dropout) {
   into.require_config(critic.config());
   if (critic.in_step() && batch.ids.empty()) {
     ParameterSet* const buffer = &into.set();
@@ -27,7 +28,7 @@ gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const float
   const Packing packing = pack(batch.ids, batch.offsets);
   const auto [tokens, targets] = predicted(batch, packing);
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden_NH = critic.forward(packing, &kept);
+  const at::Tensor hidden_NH = critic.forward(packing, &kept, dropout);
   const std::vector<float> values = critic.values(hidden_NH, targets);
   scatter(batch, tokens, values, values_out);
   require_finite_results(batch, tokens, values, "value");

@@ -458,6 +458,9 @@ at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, Kv
 
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
+  if (pass.dropout.on()) {
+    throw std::invalid_argument("dropout: the backend of device \"" + std::string(config_.device()) + "\" has none");
+  }
   AtenPass shared{plan_rows(pass, config_.shape.window, placement_.device), angles_.of(pass)};
   pass.adapters = own_rows(pass.rows);
   if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, pass.adapters, nullptr);

@@ -168,7 +168,7 @@ class AtenNetwork : public Network {
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
                bool want_entropy, int64_t k) override;
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                      const Support& support, const Objective& objective) override;
+                      const Support& support, const Dropout& dropout, const Objective& objective) override;
   at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                             std::span<const double> d_values, ParameterSet& gradients) override;
 

@@ -129,7 +129,8 @@ Scores AtenNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> t
 }
 
 void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
-                                 float inverse_temperature, const Support& support, const Objective& objective) {
+                                 float inverse_temperature, const Support& support, const Dropout&,
+                                 const Objective& objective) {
   for_chunks(targets, config_.vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
     const at::Tensor rows_RH = hidden_NH.index_select(0, chunk.rows_R);
     const at::Tensor z_RV = logits_of(rows_RH).mul_(inverse_temperature);

@@ -336,7 +336,7 @@ void Block::linear_backward(const Projection& of, int64_t rows, const float* dy,
   multiply(p, rows, in, out, {dy, out, 1}, w, in, false, dx, in);
   if (adapter == nullptr) return;
   lora_backward(config, lora[0].packed->*of.packed_lora, adapter->*of.lora, rows, in, out, dy, x, gradients.*of.lora,
-                dx);
+                dx, lora[0].dropout);
 }
 
 void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE, const Pass& pass,

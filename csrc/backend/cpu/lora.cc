@@ -1,25 +1,29 @@
 #include "backend/cpu/lora.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "kernels/buffer.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
+#include "kernels/rowwise.h"
 
 namespace gyre {
 
 PackedLora::PackedLora(const LoraTensors& from, const std::vector<LoraPart>& modules, const ModelConfig& config,
-                       bool with_a)
+                       A of_a)
     : rank(config.lora.rank), scale(static_cast<float>(config.lora.scale)) {
   if (modules.empty()) return;
   const Precision p = config.precision();
-  if (with_a) {
-    a.pack(from.a_SI.const_data_ptr<float>(), from.a_SI.size(0), from.a_SI.size(1), p, /*narrow=*/true);
-  }
-  const float* b = from.b_OR.const_data_ptr<float>();
+  const float *rows = from.a_SI.const_data_ptr<float>(), *b = from.b_OR.const_data_ptr<float>();
+  const int64_t in = from.a_SI.size(1);
+  if (of_a != A::kNone) a.pack(rows, from.a_SI.size(0), in, p, /*narrow=*/true);
   for (const LoraPart& module : modules) {
-    parts.emplace_back(Part{module.first, {}}).b.pack(b, module.count, rank, p);
+    Part& part = parts.emplace_back(Part{module.first, module.target, {}, {}});
+    part.b.pack(b, module.count, rank, p);
     b += module.count * rank;
+    if (of_a == A::kApart) part.a.pack(rows, rank, in, p, /*narrow=*/true);
+    rows += rank * in;
   }
 }
 
@@ -47,6 +51,52 @@ void PackedLora::add(const float* x, int64_t ldx, int64_t first, int64_t rows, f
   expand(buffer.data(), rows, y + first * ldy, ldy);
 }
 
+void LayerDropout::apply(uint32_t target, int64_t first, int64_t rows, int64_t width, const float* x, int64_t ldx,
+                         float* y) const {
+  drop(of->module(layer, target), of->histories.data() + first, rows, width, x, ldx, y, width);
+}
+
+namespace {
+
+// Rows whose inputs are dropped at a time: they stay in the cache.
+constexpr int64_t kDropped = 256;
+
+// Calls body(first, count) for consecutive runs of rows.
+template <class Body>
+void for_dropped(int64_t rows, Body&& body) {
+  for (int64_t first = 0; first < rows; first += kDropped) body(first, std::min(kDropped, rows - first));
+}
+
+void scale_by(float by, int64_t count, float* x) {
+  for (int64_t i = 0; i < count; ++i) x[i] *= by;
+}
+
+}  // namespace
+
+void PackedLora::add_dropped(const LayerDropout& dropout, const float* x, int64_t ldx, int64_t first, int64_t rows,
+                             float* y, int64_t ldy) const {
+  thread_local Buffer buffer;
+  const auto& [data, in, precision, codes, scales, tail] = a.panels();
+  const int64_t width = ldx == 0 ? operand_width(precision, in) : in;
+  buffer.reserve(kDropped * (width + rank));
+  float *const kept = buffer.data(), *const u = kept + kDropped * width;
+  for_dropped(rows, [&](int64_t run, int64_t n) {
+    const int64_t at = first + run;
+    for (const Part& part : parts) {
+      if (ldx == 0) {
+        drop_operands(dropout.of->module(dropout.layer, part.target), dropout.of->histories.data() + at, n, in,
+                      precision, x + at * width, kept);
+        part.a.multiply_operands(kept, n, nullptr, u, rank);
+      } else {
+        dropout.apply(part.target, at, n, in, x + at * ldx, ldx, kept);
+        part.a.multiply(kept, in, n, nullptr, u, rank);
+      }
+      scale_by(scale * dropout.of->scale(), n * rank, u);
+      part.b.add(u, rank, n, y + at * ldy + part.first, ldy);
+    }
+  });
+}
+
 ExpertLora::ExpertLora(const LoraTensors& all, int64_t experts) {
   if (!all.a_SI.defined()) return;
   const int64_t rank = all.a_SI.size(0) / experts;
@@ -62,7 +112,7 @@ std::vector<PackedLora> ExpertLora::pack(const ModelConfig& config) const {
   std::vector<PackedLora> packed(each.size());
   parallel_for(std::ssize(each), 1, [&](int64_t e) {
     const LoraTensors& from = each[static_cast<size_t>(e)];
-    packed[static_cast<size_t>(e)] = PackedLora(from, {{"", 0, from.b_OR.size(0)}}, config);
+    packed[static_cast<size_t>(e)] = PackedLora(from, {{"", 0, from.b_OR.size(0), 0}}, config);
   });
   return packed;
 }
@@ -73,31 +123,64 @@ void add_lora(std::span<const LoraRows> all, const PackedLora PackedLoraBlock::*
   parallel_for(std::ssize(all), 1, [&](int64_t i) {
     const LoraRows& rows = all[static_cast<size_t>(i)];
     const PackedLora& lora = rows.packed->*of;
-    if (!lora.empty()) lora.add(x, ldx, rows.first, rows.count, y, ldy);
+    if (lora.empty()) return;
+    if (rows.dropout) return lora.add_dropped(*rows.dropout, x, ldx, rows.first, rows.count, y, ldy);
+    lora.add(x, ldx, rows.first, rows.count, y, ldy);
   });
 }
 
-void lora_backward(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, int64_t rows,
-                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx) {
-  if (packed.empty()) return;
+namespace {
+
+// Gradients of some of a projection's modules, which have one input x[rows, in] and the A of `a` and a_SI: adds to da,
+// that of B from `at`, the first module's rows of it, on, and to dx, or overwrites it.
+void modules_backward(Precision p, std::span<const PackedLora::Part> parts, const PackedMatrix& a, const float* a_SI,
+                      const float* b, float scale, int64_t rows, int64_t in, int64_t out, const float* dy,
+                      const float* x, float* da, float* db, bool add, float* dx) {
   thread_local Buffer buffer;
-  const int64_t rank = packed.rank, all = packed.width();
+  const int64_t all = a.out(), rank = all / std::ssize(parts);
   buffer.reserve(2 * rows * all);
   float *const u = buffer.data(), *const du = u + rows * all;
-  packed.reduce(x, in, rows, u);
-  const Precision p = config.precision();
-  const float* b = weights.b_OR.const_data_ptr<float>();
-  float* db = gradients.b_OR.mutable_data_ptr<float>();
+  a.multiply(x, in, rows, nullptr, u, all);
+  scale_by(scale, rows * all, u);
   int64_t at = 0;
-  for (const PackedLora::Part& part : packed.parts) {
+  for (const PackedLora::Part& part : parts) {
     const int64_t count = part.b.out();
     multiply(p, count, rank, rows, {dy + part.first, 1, out}, u + at, all, true, db, rank);
     multiply(p, rows, rank, count, {dy + part.first, out, 1}, b, rank, false, du + at, all);
     b += count * rank, db += count * rank, at += rank;
   }
-  for (int64_t i = 0; i < rows * all; ++i) du[i] *= packed.scale;
-  multiply(p, all, in, rows, {du, 1, all}, x, in, true, gradients.a_SI.mutable_data_ptr<float>(), in);
-  multiply(p, rows, in, all, {du, all, 1}, weights.a_SI.const_data_ptr<float>(), in, true, dx, in);
+  scale_by(scale, rows * all, du);
+  multiply(p, all, in, rows, {du, 1, all}, x, in, true, da, in);
+  multiply(p, rows, in, all, {du, all, 1}, a_SI, in, add, dx, in);
+}
+
+}  // namespace
+
+void lora_backward(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, int64_t rows,
+                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx,
+                   const std::optional<LayerDropout>& dropout) {
+  if (packed.empty()) return;
+  const Precision p = config.precision();
+  const float *a = weights.a_SI.const_data_ptr<float>(), *b = weights.b_OR.const_data_ptr<float>();
+  float *da = gradients.a_SI.mutable_data_ptr<float>(), *db = gradients.b_OR.mutable_data_ptr<float>();
+  if (!dropout) {
+    modules_backward(p, packed.parts, packed.a, a, b, packed.scale, rows, in, out, dy, x, da, db, true, dx);
+    return;
+  }
+  thread_local Buffer buffer;
+  buffer.reserve(2 * kDropped * in);
+  float *const kept = buffer.data(), *const d_kept = kept + kDropped * in;
+  const float scale = packed.scale * dropout->of->scale();
+  for (const PackedLora::Part& part : packed.parts) {
+    for_dropped(rows, [&](int64_t first, int64_t n) {
+      dropout->apply(part.target, first, n, in, x + first * in, in, kept);
+      modules_backward(p, {&part, 1}, part.a, a, b, scale, n, in, out, dy + first * out, kept, da, db, false, d_kept);
+      dropout->apply(part.target, first, n, in, d_kept, in, d_kept);
+      add(dx + first * in, d_kept, n * in, dx + first * in);
+    });
+    a += packed.rank * in, da += packed.rank * in;
+    b += part.b.out() * packed.rank, db += part.b.out() * packed.rank;
+  }
 }
 
 void PackedLoraRoot::embed_tokens(const int32_t* ids, int64_t rows, float* u) const {
@@ -128,7 +211,7 @@ void embed_lora_backward(const ModelConfig& config, const PackedLoraRoot& packed
 }
 
 CpuAdapter::CpuAdapter(const ModelConfig& config, const ParameterSet& parameters)
-    : config_(config), parameters_(parameters), parts_(config), blocks_(parameters.blocks.size()) {}
+    : config_(config), parameters_(parameters), parts_(config), blocks_(parameters.blocks.size()), apart_(parameters.blocks.size()) {}
 
 void CpuAdapter::touch() {
   for (auto& block : blocks_) block.reset();
@@ -157,7 +240,8 @@ void CpuAdapter::release(size_t i) {
 const PackedLoraRoot& CpuAdapter::root() {
   if (!root_) {
     const RootTensors& from = parameters_.root;
-    root_ = std::make_unique<PackedLoraRoot>(PackedLoraRoot{PackedLora(from.embed_lora, parts_.embed, config_, false),
+    root_ = std::make_unique<PackedLoraRoot>(PackedLoraRoot{PackedLora(from.embed_lora, parts_.embed, config_,
+                                                                       PackedLora::A::kNone),
                                                             PackedLora(from.head_lora, parts_.head, config_),
                                                             {}});
     if (!parts_.embed.empty()) {
@@ -168,14 +252,18 @@ const PackedLoraRoot& CpuAdapter::root() {
   return *root_;
 }
 
-const PackedLoraBlock& CpuAdapter::block(size_t i) {
+const PackedLoraBlock& CpuAdapter::block(size_t i, bool apart) {
+  if (blocks_[i] && apart && !apart_[i]) release(i);
   if (!blocks_[i]) {
     const BlockTensors& from = parameters_.blocks[i];
+    const auto of_a = apart ? PackedLora::A::kApart : PackedLora::A::kJoined;
     blocks_[i] = std::make_unique<PackedLoraBlock>(PackedLoraBlock{
-        PackedLora(from.qkv_lora, parts_.qkv, config_), PackedLora(from.out_lora, parts_.out, config_),
-        PackedLora(from.gate_up_lora, parts_.gate_up, config_), PackedLora(from.down_lora, parts_.down, config_),
+        PackedLora(from.qkv_lora, parts_.qkv, config_, of_a), PackedLora(from.out_lora, parts_.out, config_, of_a),
+        PackedLora(from.gate_up_lora, parts_.gate_up, config_, of_a),
+        PackedLora(from.down_lora, parts_.down, config_, of_a),
         ExpertLora(from.expert_gate_up_lora, config_.shape.experts).pack(config_),
         ExpertLora(from.expert_down_lora, config_.shape.experts).pack(config_)});
+    apart_[i] = apart;
     ++packed_;
   }
   return *blocks_[i];

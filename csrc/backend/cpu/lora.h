@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,11 +17,21 @@
 
 namespace gyre {
 
+// What is dropped of the inputs of a layer's modules, for rows of a pass.
+struct LayerDropout {
+  const Dropout* of;
+  int64_t layer;
+
+  // y = x with zeros where it is dropped, of so many rows from `first` on, `width` floats each; y may be x.
+  void apply(uint32_t target, int64_t first, int64_t rows, int64_t width, const float* x, int64_t ldx, float* y) const;
+};
+
 // An adapter beside one projection.
 struct PackedLora {
   struct Part {
     int64_t first;  // column of the projection
-    PackedMatrix b;
+    uint32_t target;
+    PackedMatrix a, b;  // a: where each module has an input of its own
   };
   PackedMatrix a;  // of all parts
   std::vector<Part> parts;
@@ -28,9 +39,10 @@ struct PackedLora {
   float scale = 0;
 
   PackedLora() = default;
-  // Without `with_a` only B is packed.
+  // Of A nothing is packed, or that of all modules together, and each by itself as well.
+  enum class A { kNone, kJoined, kApart };
   PackedLora(const LoraTensors& from, const std::vector<LoraPart>& modules, const ModelConfig& config,
-             bool with_a = true);
+             A of_a = A::kJoined);
   bool empty() const { return parts.empty(); }
   int64_t width() const { return rank * std::ssize(parts); }
   // scale · x Aᵀ of all parts, [rows, width()], from rows ldx floats apart. ldx = 0: operands (kernels/gemm.h).
@@ -39,6 +51,9 @@ struct PackedLora {
   void expand(const float* u, int64_t rows, float* y, int64_t ldy) const;
   // y += the adapter's part, of so many rows from `first` on; ldx as in reduce().
   void add(const float* x, int64_t ldx, int64_t first, int64_t rows, float* y, int64_t ldy) const;
+  // The same of inputs of which something is dropped; of modules that are packed apart.
+  void add_dropped(const LayerDropout& dropout, const float* x, int64_t ldx, int64_t first, int64_t rows, float* y,
+                   int64_t ldy) const;
 };
 
 struct PackedLoraBlock {
@@ -69,15 +84,18 @@ struct PackedLoraRoot {
 struct LoraRows {
   const PackedLoraBlock* packed;
   int64_t first, count;
+  std::optional<LayerDropout> dropout{};
 };
 
 // y[rows, ldy] += the adapters' part of one projection; ldx as in reduce().
 void add_lora(std::span<const LoraRows> rows, const PackedLora PackedLoraBlock::*of, const float* x, int64_t ldx,
               float* y, int64_t ldy);
 
-// From dy[rows, out] and x[rows, in] of a projection: adds to the gradients of A and B, and to dx.
+// From dy[rows, out] and x[rows, in] of a projection: adds to the gradients of A and B, and to dx. dropout: that of the
+// forward pass, if there was one.
 void lora_backward(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, int64_t rows,
-                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx);
+                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx,
+                   const std::optional<LayerDropout>& dropout = {});
 
 // The same for the embedding, whose output's gradient is dx[rows, hidden].
 void embed_lora_backward(const ModelConfig& config, const PackedLoraRoot& packed, const LoraTensors& weights,
@@ -95,7 +113,8 @@ class CpuAdapter : public Adapter {
   void prepare();
   // Throws std::invalid_argument for parameters that are not here and not prepared either.
   void require_here() const { require_gathered(parameters_, packed_ == blocks_.size() && root_); }
-  const PackedLoraBlock& block(size_t i);
+  // apart: with each module's A by itself.
+  const PackedLoraBlock& block(size_t i, bool apart = false);
   // Training needs a block's copies only while it is there.
   void release(size_t i);
   const PackedLoraRoot& root();
@@ -105,6 +124,7 @@ class CpuAdapter : public Adapter {
   const ParameterSet& parameters_;
   const LoraParts parts_;
   std::vector<std::unique_ptr<PackedLoraBlock>> blocks_;
+  std::vector<bool> apart_;
   std::unique_ptr<PackedLoraRoot> root_;
   size_t packed_ = 0;
 };

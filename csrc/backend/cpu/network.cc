@@ -201,7 +201,10 @@ void CpuNetwork::leave(int64_t unit) const {
 std::vector<LoraRows> CpuNetwork::lora_rows(const Pass& pass, size_t block) {
   std::vector<LoraRows> all;
   for (const AdapterRows& rows : pass.adapters) {
-    all.push_back({&dynamic_cast<CpuAdapter&>(*rows.adapter).block(block), rows.first, rows.count});
+    const bool drops = pass.dropout.on();
+    LoraRows& own = all.emplace_back(
+        LoraRows{&dynamic_cast<CpuAdapter&>(*rows.adapter).block(block, drops), rows.first, rows.count});
+    if (drops) own.dropout = {&pass.dropout, static_cast<int64_t>(block)};
   }
   return all;
 }

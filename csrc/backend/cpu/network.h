@@ -97,6 +97,19 @@ struct CpuActivations : Activations {
       rstd_N;  // output of the last block; the final norm's statistics
 };
 
+// Hidden rows of some targets, dense, and as an adapter beside the head takes them.
+struct HeadRows {
+  // Something is dropped of the adapter's where `dropout` (may be null) says so.
+  HeadRows(const at::Tensor& hidden_NH, std::span<const Target> targets, const Dropout* dropout = nullptr);
+  // Adds d_RH, the gradient of the adapter's rows, to dx, that of the others; d_RH is used up.
+  void add_gradient(at::Tensor& d_RH, float* dx) const;
+
+  at::Tensor rows_RH, lora_RH;  // one tensor where nothing is dropped
+  DropKey key{};
+  std::vector<uint64_t> histories;
+  float scale = 1;
+};
+
 // What networks on the same parameters share: a base, and those with an adapter beside it.
 struct CpuBase {
   CpuBase(const ModelConfig& config, const ParameterSet& of)
@@ -136,7 +149,7 @@ class CpuNetwork : public Network {
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
                bool want_entropy, int64_t k) override;
   void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
-                      const Support& support, const Objective& objective) override;
+                      const Support& support, const Dropout& dropout, const Objective& objective) override;
   at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                             std::span<const double> d_values, ParameterSet& gradients) override;
 
@@ -153,11 +166,11 @@ class CpuNetwork : public Network {
   // Around the use of a unit: of the base, and of the adapter where there is one.
   void enter(int64_t unit) const;
   void leave(int64_t unit) const;
-  void logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits);
-  Scores keep_logits(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, Buffer& logits);
+  void logits_block(const HeadRows& rows, int64_t first, int64_t columns, float* logits);
+  Scores keep_logits(const HeadRows& rows, std::span<const Target> targets, float inverse, Buffer& logits);
   // Lets go of the memory of the last training pass.
   void forget_training();
-  void chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, const Scores& scores,
+  void chunk_backward(const HeadRows& rows, std::span<const Target> targets, float inverse, const Scores& scores,
                       const float* kept, const ScoreGradient& gradient);
 
   const ModelConfig& config_;

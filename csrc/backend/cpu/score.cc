@@ -11,6 +11,7 @@
 #include "backend/cpu/support.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
+#include "kernels/rowwise.h"
 #include "kernels/softmax.h"
 
 namespace gyre {
@@ -26,18 +27,6 @@ static_assert(kSoftmaxBlock % kPanel == 0);
 constexpr int64_t kKeptLogits = (int64_t{64} << 20) / sizeof(float), kLeastKept = 256;
 
 int64_t kept_chunk(int64_t vocab) { return std::clamp(kKeptLogits / vocab, kLeastKept, kChunk); }
-
-// The targets' hidden rows, dense.
-at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) {
-  const int64_t width = hidden_NH.size(1);
-  at::Tensor rows_RH = at::empty({static_cast<int64_t>(targets.size()), width}, hidden_NH.options());
-  const float* from = hidden_NH.const_data_ptr<float>();
-  float* to = rows_RH.mutable_data_ptr<float>();
-  for (size_t i = 0; i < targets.size(); ++i) {
-    std::memcpy(to + i * width, from + targets[i].row * width, width * sizeof(float));
-  }
-  return rows_RH;
-}
 
 // Calls body(first target, count) for consecutive chunks of about the same size, at most `most`.
 template <typename Body>
@@ -91,8 +80,33 @@ class ChunkScores {
 
 }  // namespace
 
+HeadRows::HeadRows(const at::Tensor& hidden_NH, std::span<const Target> targets, const Dropout* dropout) {
+  const int64_t rows = std::ssize(targets), width = hidden_NH.size(1);
+  rows_RH = lora_RH = at::empty({rows, width}, hidden_NH.options());
+  const float* from = hidden_NH.const_data_ptr<float>();
+  float* to = rows_RH.mutable_data_ptr<float>();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    std::memcpy(to + i * width, from + targets[i].row * width, width * sizeof(float));
+  }
+  if (dropout == nullptr) return;
+  for (const Target& t : targets) histories.push_back(dropout->histories[static_cast<size_t>(t.row)]);
+  key = dropout->module(0, GYRE_LORA_HEAD), scale = dropout->scale();
+  lora_RH = at::empty_like(rows_RH);
+  drop(key, histories.data(), rows, width, to, width, floats(lora_RH), width);
+  gyre::scale(floats(lora_RH), rows * width, scale);
+}
+
+void HeadRows::add_gradient(at::Tensor& d_RH, float* dx) const {
+  const int64_t rows = d_RH.size(0), width = d_RH.size(1);
+  float* d = floats(d_RH);
+  drop(key, histories.data(), rows, width, d, width, d, width);
+  gyre::scale(d, rows * width, scale);
+  add(dx, d, rows * width, dx);
+}
+
 // Logits of all rows, some columns of them, to rows kSoftmaxBlock apart.
-void CpuNetwork::logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits) {
+void CpuNetwork::logits_block(const HeadRows& of, int64_t first, int64_t columns, float* logits) {
+  const at::Tensor& rows_RH = of.rows_RH;
   const auto head = packed_.head_columns(first, columns);
   head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0),
                                nullptr, logits, kSoftmaxBlock);
@@ -100,7 +114,7 @@ void CpuNetwork::logits_block(const at::Tensor& rows_RH, int64_t first, int64_t 
   if (adapter_ && !adapter_->root().head.empty()) {
     const PackedLora& lora = adapter_->root().head;
     std::vector<float> u(static_cast<size_t>(rows * lora.rank));
-    lora.reduce(rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, u.data());
+    lora.reduce(of.lora_RH.const_data_ptr<float>(), rows_RH.size(1), rows, u.data());
     add_panels(lora.parts[0].b.panels().from(first), columns, u.data(), lora.rank, rows, logits, kSoftmaxBlock);
   }
   if (const LogitShape bent(config_); bent.any) bent.apply(logits, rows, columns, kSoftmaxBlock);
@@ -111,18 +125,18 @@ namespace {
 // The gradients of an adapter beside the head, from one block of the logits' after another.
 class LoraHead {
  public:
-  LoraHead(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, const at::Tensor& rows_RH,
+  LoraHead(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, const HeadRows& rows,
            LoraTensors& gradients)
-      : precision_(config.precision()), packed_(packed), weights_(weights), rows_RH_(rows_RH), gradients_(gradients) {
+      : precision_(config.precision()), packed_(packed), weights_(weights), of_(rows), gradients_(gradients) {
     if (packed_.empty()) return;
-    u_.resize(static_cast<size_t>(rows_RH.size(0) * packed_.rank));
+    u_.resize(static_cast<size_t>(x_.size(0) * packed_.rank));
     du_.resize(u_.size());
-    packed_.reduce(rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0), u_.data());
+    packed_.reduce(x_.const_data_ptr<float>(), x_.size(1), x_.size(0), u_.data());
   }
 
   void add(const float* d_logits, int64_t first, int64_t columns) {
     if (packed_.empty()) return;
-    const int64_t rows = rows_RH_.size(0), rank = packed_.rank;
+    const int64_t rows = x_.size(0), rank = packed_.rank;
     multiply(precision_, columns, rank, rows, {d_logits, 1, kSoftmaxBlock}, u_.data(), rank, true,
              floats(gradients_.b_OR) + first * rank, rank);
     multiply(precision_, rows, rank, columns, {d_logits, kSoftmaxBlock, 1}, floats(weights_.b_OR) + first * rank, rank,
@@ -132,18 +146,22 @@ class LoraHead {
   // After the last block.
   void finish(float* dx) {
     if (packed_.empty()) return;
-    const int64_t rows = rows_RH_.size(0), rank = packed_.rank, width = rows_RH_.size(1);
+    const int64_t rows = x_.size(0), rank = packed_.rank, width = x_.size(1);
     for (float& d : du_) d *= packed_.scale;
-    multiply(precision_, rank, width, rows, {du_.data(), 1, rank}, rows_RH_.const_data_ptr<float>(), width, true,
+    multiply(precision_, rank, width, rows, {du_.data(), 1, rank}, x_.const_data_ptr<float>(), width, true,
              floats(gradients_.a_SI), width);
-    multiply(precision_, rows, width, rank, {du_.data(), rank, 1}, floats(weights_.a_SI), width, true, dx, width);
+    at::Tensor d_RH = of_.histories.empty() ? at::Tensor() : at::empty_like(x_);
+    multiply(precision_, rows, width, rank, {du_.data(), rank, 1}, floats(weights_.a_SI), width, !d_RH.defined(),
+             d_RH.defined() ? floats(d_RH) : dx, width);
+    if (d_RH.defined()) of_.add_gradient(d_RH, dx);
   }
 
  private:
   Precision precision_;
   const PackedLora& packed_;
   const LoraTensors& weights_;
-  const at::Tensor& rows_RH_;
+  const HeadRows& of_;
+  const at::Tensor& x_ = of_.lora_RH;
   LoraTensors& gradients_;
   std::vector<float> u_, du_;
 };
@@ -151,8 +169,9 @@ class LoraHead {
 }  // namespace
 
 // Adds one gradient of a chunk, whose logits are kept block after block.
-void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse,
+void CpuNetwork::chunk_backward(const HeadRows& of, std::span<const Target> targets, float inverse,
                                 const Scores& scores, const float* kept, const ScoreGradient& gradient) {
+  const at::Tensor& rows_RH = of.rows_RH;
   thread_local Buffer block;
   const int64_t rows = rows_RH.size(0), width = rows_RH.size(1);
   block.reserve(rows * kSoftmaxBlock);
@@ -165,7 +184,7 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
         *d_hidden = gradient.d_hidden_NH.mutable_data_ptr<float>();
   static const PackedLora kNone;
   LoraHead lora(config_, adapter_ ? adapter_->root().head : kNone,
-                (adapter_ ? adapter_->parameters() : parameters_).root.head_lora, rows_RH,
+                (adapter_ ? adapter_->parameters() : parameters_).root.head_lora, of,
                 gradient.gradients->root.head_lora);
   const LogitShape bent(config_);
   const OutcomeGradient outcomes(scores, gradient.slopes, inverse);
@@ -207,14 +226,13 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
 }
 
 // Scores a chunk and keeps its logits, block after block.
-Scores CpuNetwork::keep_logits(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse,
-                               Buffer& logits) {
+Scores CpuNetwork::keep_logits(const HeadRows& rows, std::span<const Target> targets, float inverse, Buffer& logits) {
   ChunkScores chunk(targets, inverse, /*want_entropy=*/true);
-  const int64_t vocab = config_.vocab_size, block = rows_RH.size(0) * kSoftmaxBlock;
+  const int64_t vocab = config_.vocab_size, block = std::ssize(targets) * kSoftmaxBlock;
   logits.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
   float* kept = logits.data();
   for_vocab_blocks(vocab, [&](int64_t first, int64_t columns) {
-    logits_block(rows_RH, first, columns, kept);
+    logits_block(rows, first, columns, kept);
     chunk.add(kept, first, columns);
     kept += block;
   });
@@ -232,7 +250,7 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
     Buffer logits;
     for_chunks(targets.size(), kept_chunk(config_.vocab_size), [&](size_t begin, size_t count) {
       const std::span<const Target> here = targets.subspan(begin, count);
-      Scores chunk = keep_logits(gather(hidden_NH, here), here, inverse, logits);
+      Scores chunk = keep_logits(HeadRows(hidden_NH, here), here, inverse, logits);
       KeptLogits kept(logits.data(), config_.vocab_size, static_cast<int64_t>(count), inverse);
       kept.take_likeliest(k, chunk);
       append(chunk, out);
@@ -240,11 +258,11 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
     return out;
   }
   for_chunks(targets.size(), kChunk, [&](size_t begin, size_t count) {
-    const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
+    const HeadRows rows(hidden_NH, targets.subspan(begin, count));
     ChunkScores chunk(targets.subspan(begin, count), inverse, want_entropy);
-    block.reserve(rows_RH.size(0) * kSoftmaxBlock);
+    block.reserve(static_cast<int64_t>(count) * kSoftmaxBlock);
     for_vocab_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
-      logits_block(rows_RH, first, columns, block.data());
+      logits_block(rows, first, columns, block.data());
       chunk.add(block.data(), first, columns);
     });
     chunk.append_to(out);
@@ -253,20 +271,21 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
 }
 
 void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
-                                const Support& support, const Objective& objective) {
+                                const Support& support, const Dropout& dropout, const Objective& objective) {
   Buffer logits;  // not kept: what comes next needs the memory for blocks
   enter(kRoot);
+  const bool drops = dropout.on() && adapter_ && !adapter_->root().head.empty();
   for_chunks(targets.size(), kept_chunk(config_.vocab_size), [&](size_t begin, size_t count) {
     const std::span<const Target> here = targets.subspan(begin, count);
-    const at::Tensor rows_RH = gather(hidden_NH, here);
-    Scores scores = keep_logits(rows_RH, here, inverse, logits);
+    const HeadRows rows(hidden_NH, here, drops ? &dropout : nullptr);
+    Scores scores = keep_logits(rows, here, inverse, logits);
     if (const auto k = static_cast<size_t>(support.k); k > 0) {
       KeptLogits kept(logits.data(), config_.vocab_size, static_cast<int64_t>(count), inverse);
       kept.take(support.ids.subspan(begin * k, count * k), scores);
     }
     for (const ScoreGradient& gradient : objective(begin, scores)) {
       gradient.gradients->enter(kRoot);
-      chunk_backward(rows_RH, here, inverse, scores, logits.data(), gradient);
+      chunk_backward(rows, here, inverse, scores, logits.data(), gradient);
     }
   });
 }
