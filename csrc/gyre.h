@@ -385,9 +385,8 @@ typedef struct {
 
 // clip <= 0: off, and old_values may be NULL, as values_out may.
 gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
-                                const float* old_values, const float* weights, double clip,
-                                const gyre_dropout* dropout, gyre_gradients* gradients, float* values_out,
-                                gyre_value_stats* stats);
+                                const float* old_values, const float* weights, double clip, const gyre_dropout* dropout,
+                                gyre_gradients* gradients, float* values_out, gyre_value_stats* stats);
 
 // ---- optimizer -------------------------------------------------------------------------------------------------
 

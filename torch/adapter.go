@@ -13,6 +13,15 @@ type LoRA struct {
 	Scale   float64
 }
 
+// Dropout (gyre_dropout) is what the passes of an update drop of the inputs of an adapter's modules but the embedding:
+// each number with this probability, as a function of Key, the layer, the module and the tokens up to its own, whatever
+// way sequences are packed. What is kept is divided by 1 - Probability. Adapters of experts have none, and no backend
+// but the CPU's.
+type Dropout struct {
+	Probability float64 // below 1; 0: nothing
+	Key         uint64
+}
+
 // Targets are modules that an adapter lies beside, as a set of bits.
 type Targets uint32
 

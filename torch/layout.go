@@ -22,6 +22,7 @@ var mirrors = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[Shape]():        reflect.TypeFor[C.gyre_shape](),
 	reflect.TypeFor[Rope]():         reflect.TypeFor[C.gyre_rope](),
 	reflect.TypeFor[LoRA]():         reflect.TypeFor[C.gyre_lora](),
+	reflect.TypeFor[Dropout]():      reflect.TypeFor[C.gyre_dropout](),
 	reflect.TypeFor[Loss]():         reflect.TypeFor[C.gyre_task_loss](),
 	reflect.TypeFor[PolicyLoss]():   reflect.TypeFor[C.gyre_policy_loss](),
 	reflect.TypeFor[PolicyStats]():  reflect.TypeFor[C.gyre_policy_stats](),

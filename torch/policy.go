@@ -145,6 +145,7 @@ type PolicyInputs struct {
 	Importance  []float32 // weights of the task's loss alone, beside those of its term; nil: 1
 	RefLogprobs []float32 // may be nil when KL is KLNone or KLSupport
 	Support     Support   // of the reference, when KL is KLSupport
+	Dropout     Dropout
 	// Of terms that bring none of their own: may be nil when all do. A loss that does not compare needs no
 	// advantages.
 	Advantages, Weights []float32
@@ -239,7 +240,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		inputs := C.gyre_policy_inputs{
 			old_logprobs: view(in.OldLogprobs), behaviour: view(in.Behaviour), over_batch: view(in.OverBatch),
 			importance: view(in.Importance), advantages: view(in.Advantages), ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
-			support: in.Support.c(&pin),
+			support: in.Support.c(&pin), dropout: *as[C.gyre_dropout](&in.Dropout),
 		}
 		return C.gyre_policy_backward(h, batch, &inputs, as[C.gyre_policy_loss](&loss), &list[0], C.int32_t(len(terms)),
 			floats(in.LogprobsOut), floats(in.EntropiesOut), as[C.gyre_policy_stats](&stats),
@@ -260,7 +261,8 @@ type ValueInputs struct {
 	Returns   []float32
 	OldValues []float32 // may be nil when Clip is 0
 	Weights   []float32
-	Clip      float64   // values are clipped to OldValues ± Clip; 0 = off
+	Clip      float64 // values are clipped to OldValues ± Clip; 0 = off
+	Dropout   Dropout
 	ValuesOut []float32 // filled when not nil
 }
 
@@ -282,7 +284,7 @@ func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats
 	var stats ValueStats
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
 		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights),
-			C.double(in.Clip), g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats))
+			C.double(in.Clip), as[C.gyre_dropout](&in.Dropout), g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats))
 	})
 	return stats, err
 }

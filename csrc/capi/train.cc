@@ -59,12 +59,11 @@ gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, con
 }
 
 gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
-                                const float* old_values, const float* weights, double clip,
-                                const gyre_dropout* dropout, gyre_gradients* gradients, float* values_out,
-                                gyre_value_stats* stats) {
+                                const float* old_values, const float* weights, double clip, const gyre_dropout* dropout,
+                                gyre_gradients* gradients, float* values_out, gyre_value_stats* stats) {
   return guard([&] {
-    *stats =
-        value_backward(critic->decoder, batch_view(*batch), returns, old_values, weights, clip, *gradients, values_out, *dropout);
+    *stats = value_backward(critic->decoder, batch_view(*batch), returns, old_values, weights, clip, *gradients,
+                            values_out, *dropout);
   });
 }
 

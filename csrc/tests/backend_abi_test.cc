@@ -198,8 +198,8 @@ class Abi {
     gyre_value_stats stats{};
     std::vector<float> out(ids_.size());
     const gyre_dropout none{};
-    ok(gyre_value_backward(critic_.get(), &batch_, reference_.data(), old_.data(), weights_.data(), 0.5, &none,
-                           g.get(), out.data(), &stats));
+    ok(gyre_value_backward(critic_.get(), &batch_, reference_.data(), old_.data(), weights_.data(), 0.5, &none, g.get(),
+                           out.data(), &stats));
     keep("value statistics", std::vector<double>{stats.tokens, stats.loss, stats.clipped, stats.value_sum});
     keep("value gradient", flat(critic_.get(), g.get()));
     keep("values of training", out);

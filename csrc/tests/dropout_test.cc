@@ -1,4 +1,7 @@
-// Dropout of adapters' inputs, held against autograd in float64 with masks that are computed anew from their definition.
+// Dropout of adapters' inputs, held against autograd in float64 with masks that are computed anew from their
+// definition.
+#include "kernels/dropout.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dropout.h"
 #include "kernels/gemm.h"
 #include "kernels/random.h"
 #include "kernels/rowwise.h"
@@ -26,10 +28,9 @@ constexpr gyre_dropout kDropout{.probability = 0.3, .key = 0x123456789abcdef};
 
 // The random word of a number, as kernels/dropout.h defines it.
 uint32_t word_of(uint64_t key, uint32_t stream, uint64_t row, int64_t place) {
-  const auto words =
-      philox4x32({static_cast<uint32_t>(place / 64 * 16 + place % 16), static_cast<uint32_t>(row),
-                  static_cast<uint32_t>(row >> 32), stream},
-                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  const auto words = philox4x32({static_cast<uint32_t>(place / 64 * 16 + place % 16), static_cast<uint32_t>(row),
+                                 static_cast<uint32_t>(row >> 32), stream},
+                                {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
   return words[static_cast<size_t>(place / 16 % 4)];
 }
 
@@ -79,9 +80,8 @@ class Dropped : public ::testing::TestWithParam<gyre_compute> {
       }
     }
     if (const at::Tensor a = reference::find(w, "model.embed_tokens.lora_embedding_A"); a.defined()) {
-      w["model.embed_tokens.weight"] =
-          w.at("model.embed_tokens.weight") +
-          at::matmul(w.at("model.embed_tokens.lora_embedding_B"), a).t() * c.lora.scale;
+      w["model.embed_tokens.weight"] = w.at("model.embed_tokens.weight") +
+                                       at::matmul(w.at("model.embed_tokens.lora_embedding_B"), a).t() * c.lora.scale;
     }
     return reference::hidden(c, w, ids);
   }
@@ -109,10 +109,10 @@ TEST_P(Dropped, IsWhatAutogradMakesOfTheSameMasks) {
     const auto ids = sequence(batch_, s);
     const at::Tensor h = hidden(*adapter, leaves, ids);
     const at::Tensor kept = factors(kDropout, ids, 0, GYRE_LORA_HEAD, h.size(1));
-    const at::Tensor logits =
-        at::matmul(h, leaves.at("lm_head.weight").t()) +
-        at::matmul(at::matmul(h * kept, leaves.at("lm_head.lora_A.weight").t()), leaves.at("lm_head.lora_B.weight").t()) *
-            lora().scale;
+    const at::Tensor logits = at::matmul(h, leaves.at("lm_head.weight").t()) +
+                              at::matmul(at::matmul(h * kept, leaves.at("lm_head.lora_A.weight").t()),
+                                         leaves.at("lm_head.lora_B.weight").t()) *
+                                  lora().scale;
     const at::Tensor logprobs = at::log_softmax(logits, -1), entropies = -(logprobs.exp() * logprobs).sum(-1);
     for (size_t t = 1; t < ids.size(); ++t) {
       const auto at = static_cast<size_t>(batch_.offsets[s]) + t;
@@ -137,8 +137,8 @@ TEST_P(Dropped, IsWhatAutogradMakesOfTheSameMasksOfACritic) {
   at::Tensor loss = at::zeros({}, at::kDouble);
   for (int64_t s = 0; s + 1 < std::ssize(batch_.offsets); ++s) {
     const auto ids = sequence(batch_, s);
-    const at::Tensor values = at::matmul(hidden(*critic, leaves, ids), leaves.at("score.weight").t()).squeeze(1) +
-                              leaves.at("score.bias");
+    const at::Tensor values =
+        at::matmul(hidden(*critic, leaves, ids), leaves.at("score.weight").t()).squeeze(1) + leaves.at("score.bias");
     for (size_t t = 1; t < ids.size(); ++t) {
       const auto at = static_cast<size_t>(batch_.offsets[s]) + t;
       if (batch_.mask[at] == 0) continue;
@@ -273,8 +273,8 @@ TEST(Drop, FollowsItsDefinition) {
                normed.mutable_data_ptr<float>(), nullptr);
       rms_norm_operands(dense.const_data_ptr<float>(), kRows, kWidth, ones.const_data_ptr<float>(), 1e-5f, precision,
                         operands.data_ptr<float>(), nullptr);
-      drop(key, numbers.data(), kRows, kWidth, normed.const_data_ptr<float>(), kWidth,
-           normed.mutable_data_ptr<float>(), kWidth);
+      drop(key, numbers.data(), kRows, kWidth, normed.const_data_ptr<float>(), kWidth, normed.mutable_data_ptr<float>(),
+           kWidth);
       drop_operands(key, numbers.data(), kRows, kWidth, precision, operands.const_data_ptr<float>(),
                     operands.mutable_data_ptr<float>());
       w.multiply(normed.const_data_ptr<float>(), kWidth, kRows, nullptr, want.data_ptr<float>(), 11);

@@ -13,7 +13,8 @@
 
 namespace gyre::lora_test {
 
-inline constexpr gyre_lora kAll{.rank = 3, .targets = GYRE_LORA_ALL & ~(GYRE_LORA_EMBED | GYRE_LORA_HEAD), .scale = 0.7};
+inline constexpr gyre_lora kAll{
+    .rank = 3, .targets = GYRE_LORA_ALL & ~(GYRE_LORA_EMBED | GYRE_LORA_HEAD), .scale = 0.7};
 
 // A decoder with the tensors of another, let go where the configuration is frozen.
 inline std::unique_ptr<Decoder> copy_of(const Decoder& from, ModelConfig config) {
@@ -34,7 +35,7 @@ inline std::unique_ptr<Decoder> frozen_copy(const Decoder& from) {
 }
 
 inline std::unique_ptr<Decoder> adapter_on(Decoder& base, gyre_lora lora, uint64_t seed, int32_t head = GYRE_HEAD_LM,
-                                    bool zero_b = false) {
+                                           bool zero_b = false) {
   ModelConfig config = base.config();
   config.lora = lora, config.head = head, config.frozen = false;
   auto decoder = std::make_unique<Decoder>(config, open_backend(config), base);

@@ -88,6 +88,56 @@ func TestAdaptersOverRanksAreThoseOfOne(t *testing.T) {
 	}
 }
 
+// What an update drops follows from seed, optimizer step and tokens: a run that was interrupted, recomputes activations
+// and has two ranks is the same, and the sampler's log-probs are taken as they are.
+func TestDropoutIsTheSameHoweverARunIsCarriedOut(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	train := func(name string, args ...string) (string, []string) {
+		t.Helper()
+		mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=2", "lora.rank=4",
+			"lora.targets=[\"all\", \"head\"]", "fsdp.deterministic=true", "fsdp.lanes=2"}, args)...)
+		run := filepath.Join(dir, "runs", name)
+		var weights []string
+		for _, who := range []string{"actor", "critic"} {
+			data, err := os.ReadFile(filepath.Join(run, "global_step_2", who, "adapter_model.safetensors"))
+			if err != nil && !slices.Contains(args, "--until") {
+				t.Fatal(err)
+			}
+			weights = append(weights, string(data))
+		}
+		return run, weights
+	}
+	run, one := train("one", "lora.dropout=0.25")
+	train("parts", "lora.dropout=0.25", "--until", "1")
+	_, parts := train("parts", "lora.dropout=0.25", "--resume", "actor.recompute_activations=true")
+	_, two := train("two", "lora.dropout=0.25", "--ranks", "2", "fsdp.shard=full")
+	_, none := train("none")
+	_, seed := train("seed", "lora.dropout=0.25", "lora.seed=9")
+	for i, who := range []string{"actor", "critic"} {
+		if parts[i] != one[i] || two[i] != one[i] {
+			t.Errorf("%s: resumed the same %v, over two ranks %v", who, parts[i] == one[i], two[i] == one[i])
+		}
+		if none[i] == one[i] || seed[i] == one[i] {
+			t.Errorf("%s: the run without dropout, or of another seed, is the same", who)
+		}
+	}
+	settings, err := os.ReadFile(filepath.Join(run, "global_step_2", "actor", "adapter_config.json"))
+	if err != nil || !strings.Contains(string(settings), `"lora_dropout": 0.25`) {
+		t.Errorf("adapter_config.json (%v):\n%s", err, settings)
+	}
+	for record, err := range metrics.Read(filepath.Join(run, "metrics.jsonl")) {
+		if gap, ok := record.Values["rollout/logprob_gap_max"]; err != nil || ok {
+			t.Errorf("step %d: a gap of %v between passes with and without dropout (%v)", record.Step, gap, err)
+		}
+	}
+	code, _, stderr := runIn(t, dir, "train", config, "run.name=refused", "lora.rank=4", "lora.dropout=0.1",
+		"model.device=aten", "--dry-run")
+	if code != 2 || !strings.Contains(stderr, "lora.dropout") {
+		t.Errorf("on another device: exit code %d\n%s", code, stderr)
+	}
+}
+
 // lora.adapter goes on from an adapter beside the model in model.path as model.path itself does when it names one.
 func TestAdapterToStartFrom(t *testing.T) {
 	dir := t.TempDir()

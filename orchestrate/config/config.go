@@ -105,7 +105,8 @@ type LoRA struct {
 	Seed uint64 `toml:"seed" default:"0"`
 	// Directory of an adapter of PEFT's layout to start from, beside the model in model.path; empty = a new one.
 	Adapter string `toml:"adapter"`
-	// Probability with which an adapter's input is dropped in training. RL needs 0: the sampler drops nothing.
+	// Probability with which each number of an adapter's input is dropped in the passes of an update (PEFT's
+	// lora_dropout). The sampler drops nothing.
 	Dropout float64 `toml:"dropout" default:"0.0" range:"[0,1)"`
 	// Learning rate of B relative to that of A (LoRA+, which takes 16); 1 = the same.
 	Plus float64 `toml:"plus" default:"1.0" range:"(0,)"`

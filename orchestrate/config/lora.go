@@ -79,6 +79,14 @@ func (c *Config) checkLoRA(defined func(path string) bool, report func(key, form
 	if c.LoRA.Adapter != "" && c.LoRA.Rank == 0 {
 		report("lora.adapter", "a run that goes on from an adapter trains it: set lora.rank to its rank")
 	}
+	if c.LoRA.Dropout > 0 && c.LoRA.Rank > 0 {
+		if c.Model.Device != "cpu" {
+			report("lora.dropout", "is computed on the CPU only, but model.device = %q: leave it out", c.Model.Device)
+		}
+		if slices.ContainsFunc(c.LoRA.Targets.Modules(), func(m string) bool { return slices.Contains(expertModules, m) }) {
+			report("lora.dropout", "adapters of experts have none (nor have PEFT's): leave it out, or experts out of lora.targets")
+		}
+	}
 	switch base, m := c.Model.BaseDType, &c.Model; {
 	case base == "auto":
 	case c.LoRA.Rank == 0:

@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -22,9 +21,6 @@ func LoRA(l config.LoRA) torch.LoRA {
 // adapt makes those models adapters that learn, as [lora] says: new ones, or those of a checkpoint or of model.path.
 func (e *Experiment) adapt() (problems []error) {
 	want := LoRA(e.Config.LoRA)
-	if want.Rank > 0 && e.Config.LoRA.Dropout > 0 {
-		problems = append(problems, errors.New("lora.dropout: this version drops nothing: leave it out"))
-	}
 	if e.Config.Algorithm.RouterAuxLossCoef > 0 && e.Policy != nil && e.Policy.Shape.Shape.Experts == 0 {
 		problems = append(problems, fmt.Errorf("algorithm.router_aux_loss_coef: a %s model has no experts: leave it out",
 			e.Policy.Shape.Family))

@@ -10,8 +10,7 @@
 
 namespace gyre {
 
-PackedLora::PackedLora(const LoraTensors& from, const std::vector<LoraPart>& modules, const ModelConfig& config,
-                       A of_a)
+PackedLora::PackedLora(const LoraTensors& from, const std::vector<LoraPart>& modules, const ModelConfig& config, A of_a)
     : rank(config.lora.rank), scale(static_cast<float>(config.lora.scale)) {
   if (modules.empty()) return;
   const Precision p = config.precision();
@@ -211,7 +210,11 @@ void embed_lora_backward(const ModelConfig& config, const PackedLoraRoot& packed
 }
 
 CpuAdapter::CpuAdapter(const ModelConfig& config, const ParameterSet& parameters)
-    : config_(config), parameters_(parameters), parts_(config), blocks_(parameters.blocks.size()), apart_(parameters.blocks.size()) {}
+    : config_(config),
+      parameters_(parameters),
+      parts_(config),
+      blocks_(parameters.blocks.size()),
+      apart_(parameters.blocks.size()) {}
 
 void CpuAdapter::touch() {
   for (auto& block : blocks_) block.reset();
@@ -240,10 +243,10 @@ void CpuAdapter::release(size_t i) {
 const PackedLoraRoot& CpuAdapter::root() {
   if (!root_) {
     const RootTensors& from = parameters_.root;
-    root_ = std::make_unique<PackedLoraRoot>(PackedLoraRoot{PackedLora(from.embed_lora, parts_.embed, config_,
-                                                                       PackedLora::A::kNone),
-                                                            PackedLora(from.head_lora, parts_.head, config_),
-                                                            {}});
+    root_ = std::make_unique<PackedLoraRoot>(
+        PackedLoraRoot{PackedLora(from.embed_lora, parts_.embed, config_, PackedLora::A::kNone),
+                       PackedLora(from.head_lora, parts_.head, config_),
+                       {}});
     if (!parts_.embed.empty()) {
       const at::Tensor& a = from.embed_lora.a_SI;
       root_->embed_a_RV = parameters_.always_here() ? a : a.clone();

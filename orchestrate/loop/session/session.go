@@ -267,6 +267,11 @@ func (s *Session) loadLearner(who string, from, policy *experiment.Model,
 	for _, note := range notes { // what is worth knowing about the weights
 		s.Log.Infof("%s", note)
 	}
+	if how != nil && model.Config.LoRA.Rank > 0 {
+		own := *how
+		own.Dropout, own.Seed = s.Config.LoRA.Dropout, from.Seed
+		how = &own
+	}
 	l, err := train.NewLearner(model, s.Placement(), how)
 	if err == nil {
 		err = model.SetRecompute(s.Config.Actor.RecomputeActivations)

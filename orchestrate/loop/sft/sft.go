@@ -298,8 +298,9 @@ func (t *Trainer) epoch(ctx context.Context, samples *train.Batch, epoch int) (*
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient is added to the actor's.
 func (t *Trainer) nll(ctx context.Context, mini *train.Batch) (loss, tokens float64, err error) {
 	mini.Weigh("token-mean", 0)
-	found, err := t.Actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task,
-		Into: t.Actor.Gradients()}})
+	objective := train.Likelihood(1)
+	objective.Dropout = t.Actor.Dropout()
+	found, err := t.Actor.Backward(ctx, mini, objective, []train.Column{{Name: torch.Task, Into: t.Actor.Gradients()}})
 	if err != nil {
 		return 0, 0, err
 	}

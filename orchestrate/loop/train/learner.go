@@ -2,6 +2,8 @@ package train
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +20,8 @@ type Learner struct {
 	Optimizer *torch.Optimizer // nil where nothing changes the weights
 	gradients *torch.Gradients // nil where nothing changes the weights
 	clip      float64
+	dropout   float64
+	seed      uint64
 	moved     float64 // bytes that an optimizer step reads and writes at least
 	on        Placement
 	// Guest, if not nil, uses the model too.
@@ -54,6 +58,8 @@ type Placement struct {
 type Optimization struct {
 	torch.AdamW
 	ClipGrad float64 // the largest norm of a gradient; longer ones are scaled down
+	Dropout  float64 // of an adapter's inputs
+	Seed     uint64  // that what is dropped follows from
 }
 
 // NewLearner takes over a model. Without an optimization it only computes. Close it; after an error the model is
@@ -63,7 +69,7 @@ func NewLearner(model *torch.Model, on Placement, how *Optimization) (l *Learner
 	if how == nil {
 		return l, nil
 	}
-	l.clip = how.ClipGrad
+	l.clip, l.dropout, l.seed = how.ClipGrad, how.Dropout, how.Seed
 	if l.Optimizer, err = torch.NewOptimizer(model, how.AdamW); err != nil {
 		return nil, fmt.Errorf("creating the optimizer: %w", err)
 	}
@@ -138,6 +144,16 @@ func (l *Learner) Step(lr float64) (torch.StepResult, error) {
 		return result, err
 	}
 	return result, l.gradients.Zero()
+}
+
+// Dropout is what the passes of the next optimizer step drop. It follows from a seed and the steps before, so that a
+// resumed run goes on with it.
+func (l *Learner) Dropout() torch.Dropout {
+	if l.dropout == 0 {
+		return torch.Dropout{}
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "dropout/%d/%d", l.seed, l.Optimizer.Steps()))
+	return torch.Dropout{Probability: l.dropout, Key: binary.LittleEndian.Uint64(key[:])}
 }
 
 // Configure changes the hyper-parameters of the steps to come.
@@ -324,7 +340,7 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 	}
 	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages),
 		Weights: gather(micro, b.Weights), Behaviour: gather(micro, b.Behaviour),
-		OverBatch: gather(micro, b.OverBatch), Importance: gather(micro, b.Importance)}
+		OverBatch: gather(micro, b.OverBatch), Importance: gather(micro, b.Importance), Dropout: o.Dropout}
 	if o.KL == torch.KLSupport {
 		in.Support = b.gatherSupport(micro)
 	} else if o.KL != torch.KLNone {
@@ -356,7 +372,8 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 // valuePass runs those of a value network, whose loss is one column.
 func (l *Learner) valuePass(b *Batch, micro []segment, o Objective, c Column) (Losses, error) {
 	stats, err := l.Model.ValueBackward(b.pack(micro), torch.ValueInputs{Returns: gather(micro, b.Returns),
-		OldValues: gather(micro, b.Values), Weights: gather(micro, b.Weights), Clip: o.ClipValue}, c.Into)
+		OldValues: gather(micro, b.Values), Weights: gather(micro, b.Weights), Clip: o.ClipValue,
+		Dropout: o.Dropout}, c.Into)
 	if err != nil {
 		return Losses{}, err
 	}

@@ -32,6 +32,7 @@ type What struct {
 type Objective struct {
 	torch.PolicyLoss
 	ClipValue float64
+	Dropout   torch.Dropout // of adapters: see Learner.Dropout
 }
 
 // Likelihood is the objective of supervised learning: minus the log-prob of each token.

@@ -28,6 +28,7 @@ type fitting struct {
 	aggregation       string // of tokens in the loss
 	width             int    // see train.Batch.Weigh
 	objective         train.Objective
+	dropout           func() torch.Dropout // of the next optimizer step
 	columns           []train.Column
 	// fill, if not nil, fills what the loss reads of a whole mini-batch of rows of the batch.
 	fill func(ctx context.Context, mini *train.Batch, rows []int, at fill) error
@@ -56,6 +57,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 			if f.first != nil && m.batches == 0 {
 				mini.Current = make([][]float32, mini.Len())
 			}
+			f.objective.Dropout = f.dropout()
 			losses, err := f.policy.Backward(ctx, mini, f.objective, f.columns)
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
@@ -117,6 +119,7 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
 		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: s.Chosen.objective(u.Config),
+		dropout: u.Session.Actor.Dropout,
 		columns: train.Terms(policy.Gradients(), u.Session.Actor.Model.Config.Shape.Experts > 0)}
 	f.fill = func(ctx context.Context, mini *train.Batch, rows []int, at fill) error {
 		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
@@ -139,7 +142,7 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 		u.Log.Warnf("step %d: importance.reject has left no token: the policy stays as it is", s.Number)
 		return nil
 	}
-	if s.Chosen.oldFromSampler { // the gap is the sampler's error
+	if s.Chosen.oldFromSampler && f.dropout().Probability == 0 { // the gap is the sampler's error
 		s.Chosen.gap = &fit.gap
 	}
 	m := newActorMetrics(f.objective, fit, sum)
@@ -164,7 +167,7 @@ func (u *update) critic(ctx context.Context, s *Step) error {
 	return u.clock.Measure("update_critic", func() error {
 		f := fitting{who: "critic", policy: own, rate: u.criticRate.At(step - 1), epochs: c.Epochs,
 			miniBatch: c.MiniBatch, aggregation: "token-mean", objective: train.Objective{ClipValue: c.ClipValue},
-			columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
+			dropout: own.Dropout, columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
 		sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
 		s.Line.Add(newCriticMetrics(fit, sum))
 		return err
