@@ -79,7 +79,7 @@ func modelInitCommand() *cli.Command {
 			&cli.Uint64Flag{Name: "seed", Value: o.Seed, Destination: &o.Seed, Usage: "seed of the weights"},
 			&cli.StringSliceFlag{Name: "corpus", Usage: "text `FILE` for the tokenizer; may be repeated"},
 			&cli.StringFlag{Name: "tokenizer", Destination: &o.Tokenizer,
-				Usage: "take the tokenizer of the model in `DIR`, which may then teach the policy"},
+				Usage: "instead take the tokenizer of the model in `DIR`"},
 			forceFlag(),
 		},
 		Action: func(c *cli.Context) error {
