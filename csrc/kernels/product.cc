@@ -22,12 +22,6 @@ struct Part {
   ptrdiff_t tile;  // as multiply_panel's a_tile
 };
 
-// Calls body(first, rows) for tiles of a task's rows, and last for what is left of the last one.
-template <class Body>
-void for_tiles(int64_t rows, Body&& body) {
-  for (int64_t first = 0; first < rows; first += kTileRows) body(first, std::min<int64_t>(kTileRows, rows - first));
-}
-
 // How blocks of a and b lie in memory while they are multiplied. A block's `positions` inner positions make depth()
 // rows of a panel. pack_rows: positions first .. last-1 of b[positions, n] to their places in the panels, zeros after
 // the last column. pack: a[rows, positions] as the engine takes it; `to` has room for rows in whole tiles.
@@ -97,26 +91,25 @@ struct Rounded {
       return {{to, steps, 1}, 0};
     }
     if constexpr (std::is_same_v<Pairs, Blocked>) return turn(a, rows, positions, to);
-    for_tiles(rows, [&](int64_t first, int64_t count) {  // [tile][depth][kTileRows]
-      const float* from = a.data + first * a.row;
-      float* tile = to + first * steps;
-      for (int64_t i = 0; i < positions; i += 2) {
-        float even[kTileRows + kLanes] = {}, odd[kTileRows + kLanes] = {};
-        for (int64_t r = 0; r < count; ++r) {
-          even[r] = from[i * a.column + r * a.row];
-          odd[r] = i + 1 < positions ? from[(i + 1) * a.column + r * a.row] : 0.0f;
+    // [tile][depth][kTileRows]. A position's rows are read side by side: each lies on a page of its own.
+    constexpr int64_t kAtOnce = kTileRows * std::max(1, kLanes / kTileRows);
+    for (int64_t i = 0; i < positions; i += 2) {
+      for (int64_t first = 0; first < rows; first += kAtOnce) {
+        const float* from = a.data + i * a.column + first;
+        float words[2][kAtOnce + kLanes];
+        for (int64_t r = 0; r < std::min(kAtOnce, rows - first); r += kLanes) {
+          const int64_t n = rows - first - r;
+          const vf even = load_first(from + r, n), odd = i + 1 < positions ? load_first(from + a.column + r, n) : vf{};
+          store(words[0] + r, kWords ? joined(even, odd) : rounded(odd));
+          if constexpr (!kWords) store(words[1] + r, rounded(even));
         }
-        for (int64_t r = 0; r < kTileRows; r += kLanes) {
-          const int64_t n = kTileRows - r;
-          if constexpr (kWords) {
-            store_first(tile + i / 2 * kTileRows + r, joined(load(even + r), load(odd + r)), n);
-          } else {
-            store_first(tile + i * kTileRows + r, rounded(load(odd + r)), n);
-            store_first(tile + (i + 1) * kTileRows + r, rounded(load(even + r)), n);
-          }
+        for (int64_t r = 0; r < std::min(kAtOnce, rows - first); r += kTileRows) {
+          float* tile = to + (first + r) * steps + (kWords ? i / 2 : i) * kTileRows;
+          std::copy_n(words[0] + r, kTileRows, tile);
+          if constexpr (!kWords) std::copy_n(words[1] + r, kTileRows, tile + kTileRows);
         }
       }
-    });
+    }
     return {{to, 1, kTileRows}, steps * kTileRows};
   }
 
