@@ -1,11 +1,10 @@
 #include "kernels/buffer.h"
 
-#ifdef __linux__
 #include <sys/mman.h>
-#endif
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -14,81 +13,118 @@
 namespace gyre {
 namespace {
 
-constexpr size_t kLine = 64, kHugePage = size_t{2} << 20;
+constexpr size_t kLine = 64, kPage = size_t{64} << 10, kHugePage = size_t{2} << 20;
 
-float* allocate(size_t alignment, size_t bytes) {
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
-  return static_cast<float*>(memory);
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// New memory from the system that begins on a huge page; `bytes` in whole pages.
+char* map(size_t bytes) {
+  void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) throw std::bad_alloc();
+  auto* const first = static_cast<char*>(all);
+  const size_t before = round_up(reinterpret_cast<uintptr_t>(all), kHugePage) - reinterpret_cast<uintptr_t>(all);
+  if (before > 0) munmap(first, before);
+  munmap(first + before + bytes, kHugePage - before);
+#ifdef __linux__
+  madvise(first + before, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a refusal costs speed only
+#endif
+  return first + before;
 }
 
-// Freed large blocks, for the next buffers that need as much: sampling, passes and updates follow each other, and new
-// pages for each of them take several percent of the time. Idle blocks never raise the peak: what is in use and what is
-// idle together stay below the most that has been in use at once since release(). The mutex guards all fields.
-class IdleBlocks {
+// Memory of freed large buffers, for the next ones: sampling, passes and updates follow each other, and new pages for
+// each of them take several percent of the time. A buffer takes a part of a range, which is joined to its neighbours
+// again when it is freed, so that phases may divide the memory in different ways. Idle memory never raises the peak:
+// what is in use and what is idle together stay below the most that has been in use at once since release(). The mutex
+// guards all fields.
+class IdleMemory {
  public:
-  // A block of at least `bytes`, and its size.
-  std::pair<float*, size_t> take(size_t bytes) {
+  // `bytes` in whole pages, from the smallest range that has room.
+  char* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    // Not a much larger one, which another buffer may need.
-    if (const auto found = blocks_.lower_bound(bytes); found != blocks_.end() && found->first <= bytes + bytes / 4) {
-      const auto [size, memory] = *found;
-      blocks_.erase(found);
-      idle_ -= size;
-      use(size);
-      return {memory, size};
+    auto best = ranges_.end();
+    for (auto range = ranges_.begin(); range != ranges_.end(); ++range) {
+      const bool fits = start_in(*range) + bytes <= range->first + range->second;
+      if (fits && (best == ranges_.end() || range->second < best->second)) best = range;
     }
-    while (!blocks_.empty() && in_use_ + idle_ + bytes > peak_) drop_largest();
-    float* memory = allocate(kHugePage, bytes);
-#ifdef __linux__
-    madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a refusal costs speed only
-#endif
+    if (best == ranges_.end()) {
+      if (in_use_ + idle_ + bytes > peak_) drop(in_use_ + idle_ + bytes - peak_);
+      char* const memory = map(bytes);
+      use(bytes);
+      return memory;
+    }
+    char *const start = start_in(*best), *const end = best->first + best->second;
+    best->second = static_cast<size_t>(start - best->first);
+    if (start == best->first) ranges_.erase(best);
+    if (start + bytes < end) ranges_.emplace(start + bytes, end - start - bytes);
+    idle_ -= bytes;
     use(bytes);
-    return {memory, bytes};
+    return start;
   }
 
-  void give(float* memory, size_t size) {
+  void give(char* memory, size_t bytes) {
     const std::lock_guard lock(mutex_);
-    blocks_.emplace(size, memory);
-    in_use_ -= size;
-    idle_ += size;
+    in_use_ -= bytes, idle_ += bytes;
+    auto range = ranges_.emplace(memory, bytes).first;
+    if (const auto next = std::next(range); next != ranges_.end() && memory + bytes == next->first) {
+      range->second += next->second;
+      ranges_.erase(next);
+    }
+    if (range == ranges_.begin()) return;
+    if (const auto before = std::prev(range); before->first + before->second == memory) {
+      before->second += range->second;
+      ranges_.erase(range);
+    }
   }
 
   void release() {
     const std::lock_guard lock(mutex_);
-    while (!blocks_.empty()) drop_largest();
+    drop(idle_);
     peak_ = in_use_;
   }
 
  private:
-  void drop_largest() {
-    const auto largest = std::prev(blocks_.end());
-    std::free(largest->second);
-    idle_ -= largest->first;
-    blocks_.erase(largest);
+  using Ranges = std::map<char*, size_t>;  // by address, none beside the next
+
+  static char* start_in(const Ranges::value_type& range) {
+    const auto at = reinterpret_cast<uintptr_t>(range.first);
+    return range.first + (round_up(at, kHugePage) - at);
   }
 
-  void use(size_t size) {
-    in_use_ += size;
+  // At least so many bytes, or all there are, from the ends of the largest ranges.
+  void drop(size_t bytes) {
+    for (size_t done = 0, n; done < bytes && !ranges_.empty(); done += n) {
+      const auto largest = std::ranges::max_element(ranges_, {}, &Ranges::value_type::second);
+      n = std::min(largest->second, round_up(bytes - done, kHugePage));
+      munmap(largest->first + largest->second - n, n);
+      idle_ -= n;
+      largest->second -= n;
+      if (largest->second == 0) ranges_.erase(largest);
+    }
+  }
+
+  void use(size_t bytes) {
+    in_use_ += bytes;
     peak_ = std::max(peak_, in_use_);
   }
 
   std::mutex mutex_;
-  std::multimap<size_t, float*> blocks_;
+  Ranges ranges_;
   size_t in_use_ = 0, idle_ = 0, peak_ = 0;
 };
 
 // Never destroyed: threads free their buffers when the process ends.
-IdleBlocks& idle_blocks() {
-  static IdleBlocks& instance = *new IdleBlocks;
+IdleMemory& idle_memory() {
+  static IdleMemory& instance = *new IdleMemory;
   return instance;
 }
 
 }  // namespace
 
-void Buffer::Free::operator()(float* p) const { block > 0 ? idle_blocks().give(p, block) : std::free(p); }
+void Buffer::Free::operator()(float* p) const {
+  block > 0 ? idle_memory().give(reinterpret_cast<char*>(p), block) : std::free(p);
+}
 
-void release_idle_memory() { idle_blocks().release(); }
+void release_idle_memory() { idle_memory().release(); }
 
 void discard_pages(float* data, int64_t count) {
 #ifdef __linux__
@@ -105,10 +141,12 @@ void Buffer::reserve(int64_t count) {
   size_ = 0;
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
   if (bytes < kHugePage) {
-    data_ = {allocate(kLine, bytes), Free{}};
+    void* memory = nullptr;
+    if (posix_memalign(&memory, kLine, bytes) != 0) throw std::bad_alloc();
+    data_ = {static_cast<float*>(memory), Free{}};
   } else {
-    const auto [memory, block] = idle_blocks().take(bytes);
-    data_ = {memory, Free{block}};
+    const size_t block = round_up(bytes, kPage);
+    data_ = {reinterpret_cast<float*>(idle_memory().take(block)), Free{block}};
   }
   size_ = count;
 }

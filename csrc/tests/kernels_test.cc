@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/buffer.h"
 #include "kernels/gemm.h"
 #include "kernels/rope.h"
 #include "kernels/rowwise.h"
@@ -179,6 +180,30 @@ TEST(Rows, GatherScatterAndColumnSums) {
   const at::Tensor a = random_tensor({9001}, 4), b = random_tensor({9001}, 5);
   add(data(a), data(b), 9001, mutable_data(total));
   EXPECT_TRUE(testing::same_bits(total, a + b));
+}
+
+// Freed memory serves buffers of other sizes, and is whole again when they are freed. The system maps none anew.
+TEST(Buffer, MemoryIsDividedAndJoinedAgain) {
+  constexpr int64_t kFloats = 8 << 20;
+  release_idle_memory();
+  const auto all = std::make_unique<Buffer>();
+  all->reserve(kFloats);
+  const auto memory = [](const auto& buffer) { return reinterpret_cast<uintptr_t>(buffer->data()); };
+  const uintptr_t begin = memory(all), end = begin + sizeof(float) * kFloats;
+  *all = Buffer();
+  std::vector<std::unique_ptr<Buffer>> parts;
+  for (const int64_t share : {5, 3, 4}) {  // of 16
+    parts.push_back(std::make_unique<Buffer>());
+    parts.back()->reserve(kFloats * share / 16 - 100);
+    EXPECT_EQ(memory(parts.back()) % 64, 0);
+    EXPECT_TRUE(memory(parts.back()) >= begin && memory(parts.back()) < end);
+    *parts.back()->data() = static_cast<float>(share);
+  }
+  EXPECT_EQ(*parts[0]->data(), 5.0f);
+  EXPECT_EQ(*parts[1]->data(), 3.0f);
+  for (const size_t i : {1, 0, 2}) *parts[i] = Buffer();
+  all->reserve(kFloats);
+  EXPECT_EQ(memory(all), begin);
 }
 
 }  // namespace

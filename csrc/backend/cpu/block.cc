@@ -14,13 +14,6 @@
 namespace gyre {
 namespace {
 
-// In memory of huge pages: products write 16 rows at a time, each on a small page of its own.
-at::Tensor rows_of(int64_t rows, int64_t width) {
-  auto memory = std::make_shared<Buffer>();
-  memory->reserve(rows * width);
-  return at::from_blob(memory->data(), {rows, width}, [memory](void*) {});
-}
-
 // Calls body(tensor, shape) for all that a block's backward pass needs.
 template <class Body>
 void for_tensors(const ModelConfig& c, int64_t rows, Body&& body) {
@@ -76,6 +69,12 @@ constexpr Projection kQkv{&B::qkv_RH, &B::qkv_bias_R, &P::qkv, &B::qkv_lora, &L:
     kDown{&B::down_HF, &B::down_bias_H, &P::down, &B::down_lora, &L::down};
 
 }  // namespace
+
+at::Tensor rows_of(int64_t rows, int64_t width) {
+  auto memory = std::make_shared<Buffer>();
+  memory->reserve(rows * width);
+  return at::from_blob(memory->data(), {rows, width}, [memory](void*) {});
+}
 
 void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision) {
   to.pack(floats(weight), weight.size(0), weight.size(1), precision);

@@ -27,6 +27,10 @@ void pack(PackedBlock& to, const BlockTensors& from, Precision precision, bool i
 // Copies of the tensors that a forward pass does not read in packed form.
 BlockTensors beside_packed(const BlockTensors& from);
 
+// Rows in memory of huge pages, which later passes use again: products write 16 rows at a time, each on a small page of
+// its own.
+at::Tensor rows_of(int64_t rows, int64_t width);
+
 // What the backward pass of a block needs (A = heads). Norms, rotated heads and the SwiGLU product are recomputed from
 // these.
 struct BlockActivations {

@@ -1,7 +1,6 @@
 #include "backend/cpu/network.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -237,7 +236,7 @@ void CpuNetwork::place(CpuActivations& keep) {
     block.experts.router_NE = router_logits(config_, rows);
     keep.routers_NE.push_back(block.experts.router_NE);
   }
-  keep.last_NH = at::empty({rows, h}, at::kFloat);
+  keep.last_NH = rows_of(rows, h);
 }
 
 void CpuNetwork::embed(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, at::Tensor& x_NH) {
@@ -266,7 +265,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
   if (training) enter(kRoot);
   const bool keep_all = keep && !keep->recompute;
   if (keep) place(*keep);
-  at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
+  at::Tensor x_NH = keep ? keep->blocks[0].input_NH : rows_of(pass.rows, config_.hidden_size);
   embed(weights, ids, pass, x_NH);
   base_->ropes.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
@@ -296,7 +295,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     if (training) leave(static_cast<int64_t>(i));
     if (keep && adapter_) adapter_->release(i);
   }
-  at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
+  at::Tensor hidden_NH = rows_of(pass.rows, config_.hidden_size), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(norm_scale(config_, weights.root.final_norm_H)),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
   if (keep) keep->rstd_N = std::move(rstd_N);
@@ -332,7 +331,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   enter(kRoot);
   for (const auto& [d_hidden_NH, gradients, d_routers_NE] : all) {
     gradients->enter(kRoot);
-    d_NH.push_back(at::zeros_like(d_hidden_NH));
+    d_NH.push_back(rows_of(rows, h).zero_());
     rms_norm_backward(floats(kept.last_NH), floats(kept.rstd_N),
                       floats(norm_scale(config_, parameters_.root.final_norm_H)), floats(d_hidden_NH), rows, h,
                       floats(d_NH.back()), floats(gradients->root.final_norm_H));
@@ -359,7 +358,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
       if (!again) {
         again = std::make_unique<ForwardWorkspace>(config_, rows);
         kv = std::make_unique<CpuPages>(config_, 1, kept.pass.num_pages);
-        unused_NH = at::empty({rows, h}, at::kFloat);
+        unused_NH = rows_of(rows, h);
         memory.reserve(BlockActivations::size(config_, rows));
         scratch.place(config_, rows, memory.data());
       }
