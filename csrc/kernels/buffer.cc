@@ -1,6 +1,9 @@
 #include "kernels/buffer.h"
 
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cstdlib>
@@ -124,7 +127,12 @@ void Buffer::Free::operator()(float* p) const {
   block > 0 ? idle_memory().give(reinterpret_cast<char*>(p), block) : std::free(p);
 }
 
-void release_idle_memory() { idle_memory().release(); }
+void release_idle_memory() {
+  idle_memory().release();
+#ifdef __GLIBC__
+  malloc_trim(0);  // it keeps what libtorch's tensors leave, which no buffer can use
+#endif
+}
 
 void discard_pages(float* data, int64_t count) {
 #ifdef __linux__

@@ -26,7 +26,7 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-// Gives back the memory that freed large buffers left: before a phase that needs blocks of other sizes.
+// Gives back to the system the memory that freed large buffers and tensors left: before a phase that needs little.
 void release_idle_memory();
 
 // Gives back the memory of these floats, which are no longer needed and may read as zeros from now on.

@@ -40,6 +40,7 @@ void CpuPart::prepare() {
     parameters_.leave(static_cast<int64_t>(i));
   }
   blocks_ = std::move(blocks);
+  release_idle_memory();  // of slices
 }
 
 at::Tensor CpuPart::embed(std::span<const int32_t> ids) const {
