@@ -9,6 +9,7 @@
 #   scripts/figures.sh gateway       gateway-training.png: configs/gateway_calculator.toml (minutes)
 #   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
 #   scripts/figures.sh distillation  distillation.png: configs/studies/distillation.toml (kernels: GYRE_ISA=avx2; a quarter of an hour)
+#   scripts/figures.sh distillation_smollm2  distillation-smollm2.png: configs/studies/distillation_smollm2.toml (an hour)
 #   scripts/figures.sh linear        linear.png: time and memory of a pass by tokens and layers (a quarter of an hour, 14 GiB)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -105,15 +106,28 @@ distillation() (
   cp studies/distillation/figures/success_by_tokens.png $images/distillation.png
 )
 
+distillation_smollm2() {
+  bash scripts/get-smollm2.sh
+  made runs/sokoban-teacher/best/actor sft configs/sokoban_smollm2.toml run.name=sokoban-teacher model.dtype=bfloat16 \
+    sft.episodes=2000 run.validate_every=0
+  made models/sokoban-student/config.json model init models/sokoban-student --tokenizer models/smollm2-135m-instruct \
+    --family qwen2 --hidden 64 --layers 3 --heads 4 --kv-heads 4 --intermediate 256 --std 0.12
+  made runs/sokoban-student-sft/best/actor sft configs/sokoban_smollm2.toml run.name=sokoban-student-sft \
+    model.path=models/sokoban-student sft.episodes=20000 sft.batch=8 sft.lr=2e-3 sft.mistakes=0.72
+  gyre sweep configs/studies/distillation_smollm2.toml
+  cp studies/distillation-smollm2/figures/success_by_tokens.png $images/distillation-smollm2.png
+}
+
 linear() {
   bash scripts/get-smollm2.sh
   go run ./scripts/linear models/smollm2-135m-instruct $images/linear.png
 }
 
-[ $# -gt 0 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
+[ $# -gt 0 ] || { usage; exit 2; }
 for name in "$@"; do
   case $name in
-    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation | linear) $name ;;
-    *) echo "figures: $name is none of demo, quickstart, components, ui, smollm2, gateway, bfloat16, distillation, linear" >&2; exit 2 ;;
+    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation | distillation_smollm2 | linear) $name ;;
+    *) echo "figures: $name is none of those below" >&2; usage >&2; exit 2 ;;
   esac
 done
