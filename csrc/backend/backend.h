@@ -189,9 +189,10 @@ class Backend {
   // Neither the configuration nor the parameters may go before the network does.
   virtual std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const = 0;
   // What infers together with its peers, each having a part of the parameters' heads, columns and rows. This backend's
-  // configuration is that of the part, `config` and the parameters are whole.
+  // configuration is that of the part, `config` and the parameters are whole. adapter: its parameters, which all rows
+  // pass through, null for none. Throws std::invalid_argument where a part has no adapters.
   virtual std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
-                                               std::shared_ptr<Peers> peers) const = 0;
+                                               const ParameterSet* adapter, std::shared_ptr<Peers> peers) const = 0;
   virtual std::unique_ptr<KvPages> make_pages(int64_t num_pages) const = 0;
   virtual int64_t bytes_per_page() const = 0;
 

@@ -106,13 +106,12 @@ void Decoder::prepare() {
 }
 
 void Decoder::share(std::shared_ptr<Peers> peers) {
-  require_parameters("sampling over several ranks together");
-  if (adapter() != nullptr) refuse("sampling over several ranks together: the model has an adapter");
+  base_->require_parameters("sampling over several ranks together");
   if (config_.head != GYRE_HEAD_LM) refuse("sampling over several ranks together: the model has a value head");
   const Slicing slicing(config_, peers->parts());
   part_backend_ = open_backend(slicing.config(peers->part()));
   largest_part_ = open_backend(slicing.largest());
-  part_ = part_backend_->make_part(config_, parameters_, peers);
+  part_ = part_backend_->make_part(config_, base_->parameters_, adapter() == nullptr ? nullptr : &parameters_, peers);
   peers_ = std::move(peers);
 }
 

@@ -34,8 +34,8 @@ class ShardedBackend : public Backend {
     return inner_->make_network(config, parameters);
   }
   std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
-                                       std::shared_ptr<Peers> peers) const override {
-    return inner_->make_part(config, parameters, std::move(peers));
+                                       const ParameterSet* adapter, std::shared_ptr<Peers> peers) const override {
+    return inner_->make_part(config, parameters, adapter, std::move(peers));
   }
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override { return inner_->make_pages(num_pages); }
   int64_t bytes_per_page() const override { return inner_->bytes_per_page(); }

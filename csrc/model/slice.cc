@@ -114,4 +114,63 @@ BlockTensors Slicing::block(const BlockTensors& whole, int part) const {
   return own;
 }
 
+// The part's outputs of an adapted module.
+Range Slicing::outputs(uint32_t target, int part) const {
+  const Slice& s = (*this)[part];
+  const int64_t d = config_.head_dim;
+  switch (target) {
+    case GYRE_LORA_Q:
+      return {s.heads.first * d, s.heads.count * d};
+    case GYRE_LORA_K:
+    case GYRE_LORA_V:
+      return {s.kv_heads.first * d, s.kv_heads.count * d};
+    case GYRE_LORA_GATE:
+    case GYRE_LORA_UP:
+      return s.intermediate;
+    case GYRE_LORA_HEAD:
+      return s.vocab;
+    default:
+      return s.hidden;
+  }
+}
+
+LoraParts Slicing::modules(int part) const {
+  LoraParts own(config(part));
+  for (auto* of : {&own.out, &own.down, &own.head}) {  // of which a part's configuration says nothing
+    for (LoraPart& module : *of) module.count = outputs(module.target, part).count;
+  }
+  return own;
+}
+
+LoraTensors Slicing::lora(const LoraTensors& whole, const std::vector<LoraPart>& modules, int part) const {
+  if (modules.empty()) return whole;
+  std::vector<at::Tensor> own;
+  int64_t first = 0;
+  for (const LoraPart& module : modules) {
+    const Range range = outputs(module.target, part);
+    own.push_back(rows(whole.b_OR, {first + range.first, range.count}));
+    first += module.count;
+  }
+  return {whole.a_SI, at::cat(own)};
+}
+
+LoraTensors Slicing::head_lora(const LoraTensors& whole, int part) const {
+  return lora(whole, LoraParts(config_).head, part);
+}
+
+BlockTensors Slicing::lora(const BlockTensors& whole, int part) const {
+  const LoraParts all(config_);
+  const Slice& s = (*this)[part];
+  BlockTensors own;
+  own.qkv_lora = lora(whole.qkv_lora, all.qkv, part), own.out_lora = lora(whole.out_lora, all.out, part);
+  own.gate_up_lora = lora(whole.gate_up_lora, all.gate_up, part);
+  own.down_lora = lora(whole.down_lora, all.down, part);
+  own.expert_gate_up_lora = whole.expert_gate_up_lora, own.expert_down_lora = whole.expert_down_lora;
+  if (at::Tensor& b = own.expert_gate_up_lora.b_OR; b.defined()) {
+    b = at::cat({rows(b, s.expert), rows(b, {b.size(0) / 2 + s.expert.first, s.expert.count})});
+  }
+  if (at::Tensor& b = own.expert_down_lora.b_OR; b.defined()) b = rows(b, s.hidden).contiguous();
+  return own;
+}
+
 }  // namespace gyre

@@ -38,8 +38,16 @@ class Slicing {
   ModelConfig largest() const;
   // A block's tensors for the part: norms as they are, of matrices and biases the part's rows.
   BlockTensors block(const BlockTensors& whole, int part) const;
+  // An adapter's modules with the part's columns of their projections, and its tensors: A as it is, of B the part's
+  // rows. The embedding's are whole.
+  LoraParts modules(int part) const;
+  BlockTensors lora(const BlockTensors& whole, int part) const;
+  LoraTensors head_lora(const LoraTensors& whole, int part) const;
 
  private:
+  Range outputs(uint32_t target, int part) const;
+  LoraTensors lora(const LoraTensors& whole, const std::vector<LoraPart>& modules, int part) const;
+
   ModelConfig config_;
   std::vector<Slice> slices_;
 };

@@ -90,14 +90,31 @@ std::unique_ptr<Decoder> decoder_of(const ModelConfig& config) {
   return decoder;
 }
 
+// An adapter beside a base, where the configuration has one; it owns the base.
+struct Policy {
+  std::unique_ptr<Decoder> base, adapter;
+  Decoder& decoder() const { return adapter ? *adapter : *base; }
+};
+
+Policy policy_of(const ModelConfig& config) {
+  ModelConfig of_base = config;
+  of_base.lora = {};
+  Policy policy{decoder_of(of_base), nullptr};
+  if (config.lora.rank == 0) return policy;
+  policy.adapter = std::make_unique<Decoder>(config, open_backend(config), *policy.base);
+  testing::fill_normal(policy.adapter->parameters().flats(), 13, 0.3f);
+  policy.adapter->touch();
+  return policy;
+}
+
 // Of the first rank's engine; pages are few, so that sequences give way and pages are copied.
 std::map<uint64_t, Output> together(const ModelConfig& config, int parts, const std::vector<Request>& requests,
                                     const gyre_engine_config& engine_config) {
   std::map<uint64_t, Output> outputs;
   over_ranks(parts, [&](Group& group) {
-    const auto decoder = decoder_of(config);
-    decoder->share(peers_over({&group, [](Group*) {}}));
-    Engine engine(*decoder, engine_config);
+    const Policy policy = policy_of(config);
+    policy.decoder().share(peers_over({&group, [](Group*) {}}));
+    Engine engine(policy.decoder(), engine_config);
     if (group.rank() > 0) {
       while (engine.follow()) {
       }
@@ -112,6 +129,25 @@ std::map<uint64_t, Output> together(const ModelConfig& config, int parts, const 
   return outputs;
 }
 
+// Several processes sample as one does; on tensors up to rounding.
+void expect_as_one(const ModelConfig& config, const Shape& shape) {
+  const Threads one{1};  // each rank has its own
+  const Policy alone = policy_of(config);
+  const std::vector<Request> requests = varied_requests(24);
+  gyre_engine_config engine_config = roomy();
+  engine_config.max_batch_tokens = 40;
+  const auto want = generate(alone.decoder(), engine_config, requests);
+  const auto got = together(config, shape.parts, requests, engine_config);
+  ASSERT_EQ(got.size(), want.size());
+  if (config.device() == "cpu") return expect_same(got, want, shape.name);
+  for (const auto& [id, w] : want) {  // libtorch's products may round otherwise: up to where another token is drawn
+    const Output& g = got.at(id);
+    ASSERT_FALSE(g.tokens.empty());
+    const bool near = config.compute == GYRE_COMPUTE_F32 || g.tokens[0] != w.tokens[0];
+    EXPECT_NEAR(g.logprobs[0], w.logprobs[0], near ? 1e-4 : 0.1);
+  }
+}
+
 class SampleTogether : public ::testing::TestWithParam<std::tuple<const char*, gyre_compute, Shape>> {
  protected:
   void SetUp() override {
@@ -123,21 +159,14 @@ class SampleTogether : public ::testing::TestWithParam<std::tuple<const char*, g
 
 TEST_P(SampleTogether, AsOneProcess) {
   const auto& [device, compute, shape] = GetParam();
-  const Threads one{1};  // each rank has its own
-  const ModelConfig config = config_of(shape, device, compute);
-  const auto alone = decoder_of(config);
-  const std::vector<Request> requests = varied_requests(24);
-  gyre_engine_config engine_config = roomy();
-  engine_config.max_batch_tokens = 40;
-  const auto want = generate(*alone, engine_config, requests);
-  const auto got = together(config, shape.parts, requests, engine_config);
-  ASSERT_EQ(got.size(), want.size());
-  if (std::string(device) == "cpu") return expect_same(got, want, shape.name);
-  for (const auto& [id, w] : want) {  // libtorch's products may round otherwise: up to where another token is drawn
-    const Output& g = got.at(id);
-    ASSERT_FALSE(g.tokens.empty());
-    EXPECT_NEAR(g.logprobs[0], w.logprobs[0], compute == GYRE_COMPUTE_F32 || g.tokens[0] != w.tokens[0] ? 1e-4 : 0.1);
-  }
+  expect_as_one(config_of(shape, device, compute), shape);
+}
+
+TEST_P(SampleTogether, AsOneProcessWithAnAdapter) {
+  const auto& [device, compute, shape] = GetParam();
+  ModelConfig config = config_of(shape, device, compute);
+  config.lora = {.rank = 3, .targets = GYRE_LORA_ALL, .scale = 0.7};
+  expect_as_one(config, shape);
 }
 
 std::string name_of(const auto& info) {
@@ -150,6 +179,50 @@ INSTANTIATE_TEST_SUITE_P(Devices, SampleTogether,
                                             ::testing::Values(GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16),
                                             ::testing::ValuesIn(kShapes)),
                          [](const auto& info) { return name_of(info); });
+
+TEST(SampleTogether, AdaptersOfExpertsAreThoseOfOneProcess) {
+  for (const gyre_compute compute : {GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16}) {
+    Shape shape{"experts", 4, 2, true, false, true, 2, testing::experts_config};
+    for (const auto targets : {GYRE_LORA_EXPERTS, GYRE_LORA_EXPERTS_DOWN}) {
+      ModelConfig config = config_of(shape, "cpu", compute);
+      config.lora = {.rank = 3, .targets = static_cast<uint32_t>(targets | GYRE_LORA_V | GYRE_LORA_O), .scale = 0.7};
+      expect_as_one(config, shape);
+    }
+  }
+}
+
+// Another adapter is in effect with the next step, and the base's share stays as it is.
+TEST(SampleTogether, ANewAdapterIsInEffectWithTheNextStep) {
+  const Threads one{1};
+  ModelConfig config = config_of(kShapes[1], "cpu", GYRE_COMPUTE_F32);
+  config.lora = {.rank = 2, .targets = GYRE_LORA_ALL, .scale = 1};
+  const std::vector<Request> requests = varied_requests(6);
+  const auto halve = [](const Policy& policy) {
+    for (at::Tensor flat : policy.adapter->parameters().flats()) flat.mul_(0.5);
+    policy.adapter->touch();
+  };
+  const Policy alone = policy_of(config);
+  const auto before = generate(alone.decoder(), roomy(), requests);
+  halve(alone);
+  const auto after = generate(alone.decoder(), roomy(), requests);
+  over_ranks(2, [&](Group& group) {
+    const Policy policy = policy_of(config);
+    policy.decoder().share(peers_over({&group, [](Group*) {}}));
+    Engine engine(policy.decoder(), roomy());
+    for (const bool changed : {false, true}) {
+      if (changed) halve(policy);
+      if (group.rank() > 0) {
+        while (engine.follow()) {
+        }
+        continue;
+      }
+      for (const Request& r : requests) engine.submit(r);
+      const auto got = drain(engine);
+      engine.dismiss();
+      expect_same(got, changed ? after : before, changed ? "halved adapter" : "adapter");
+    }
+  });
+}
 
 TEST(SampleTogether, SequencesThatGiveWayAndSharedPagesAreTheSame) {
   const Threads one{1};

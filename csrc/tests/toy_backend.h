@@ -66,8 +66,8 @@ class ToyBackend : public Backend {
     return std::make_unique<ToyNetwork>(inner("make_network").make_network(config, parameters));
   }
   std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
-                                       std::shared_ptr<Peers> peers) const override {
-    return inner("make_part").make_part(config, parameters, std::move(peers));
+                                       const ParameterSet* adapter, std::shared_ptr<Peers> peers) const override {
+    return inner("make_part").make_part(config, parameters, adapter, std::move(peers));
   }
   std::unique_ptr<KvPages> make_pages(int64_t n) const override { return inner("make_pages").make_pages(n); }
   int64_t bytes_per_page() const override { return inner("bytes_per_page").bytes_per_page(); }

@@ -97,8 +97,8 @@ class AtenBackend : public Backend {
     return std::make_unique<AtenNetwork>(config, parameters, placement_);
   }
   std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
-                                       std::shared_ptr<Peers> peers) const override {
-    return std::make_unique<AtenPart>(config, parameters, placement_, std::move(peers));
+                                       const ParameterSet* adapter, std::shared_ptr<Peers> peers) const override {
+    return std::make_unique<AtenPart>(config, parameters, adapter, placement_, std::move(peers));
   }
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override {
     return std::make_unique<AtenPages>(config_, placement_, num_pages);

@@ -200,24 +200,30 @@ class AtenNetwork : public Network {
 // A part of the decoder, for sampling together with its peers.
 class AtenPart : public Inference {
  public:
-  // Of the whole model; both must outlive this object.
-  AtenPart(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement,
-           std::shared_ptr<Peers> peers);
+  // Of the whole model, and the adapter that all rows pass through (may be null); they must outlive this object.
+  AtenPart(const ModelConfig& config, const ParameterSet& parameters, const ParameterSet* adapter,
+           const Placement& placement, std::shared_ptr<Peers> peers);
 
-  void touch() override { release(); }
+  void touch() override;
   void release() override;
   void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
   void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) override;
 
  private:
+  void prepare_adapter();
+
   const ParameterSet& parameters_;
+  const ParameterSet* const adapter_;
   const TensorParallel parallel_;
   const ModelConfig config_;  // of the part
+  const LoraParts modules_;
   const Placement placement_;
   AngleTable angles_;
   std::vector<BlockTensors> blocks_;  // none: not made
-  RootTensors root_;                  // some rows of embedding and head, f32
+  std::vector<BlockTensors> lora_;
+  RootTensors lora_root_;
+  RootTensors root_;  // some rows of embedding and head, f32
 };
 
 }  // namespace gyre

@@ -126,8 +126,8 @@ class CpuBackend : public Backend {
     return std::make_unique<CpuNetwork>(config, parameters);
   }
   std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
-                                       std::shared_ptr<Peers> peers) const override {
-    return std::make_unique<CpuPart>(config, parameters, std::move(peers));
+                                       const ParameterSet* adapter, std::shared_ptr<Peers> peers) const override {
+    return std::make_unique<CpuPart>(config, parameters, adapter, std::move(peers));
   }
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override {
     return std::make_unique<CpuPages>(config_, config_.num_layers, num_pages);

@@ -239,9 +239,10 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   const at::Tensor o_NQ = parallel ? parallel->query(kept.o_NQ) : kept.o_NQ;
-  at::Tensor attended_NH = project(
-      [&](float* y) { packed.out.multiply(floats(o_NQ), o_NQ.size(1), n, floats(weights.out_bias_H), y, out); });
-  add_lora(lora, &PackedLoraBlock::out, o, q, floats(attended_NH), h);
+  at::Tensor attended_NH = project([&](float* y) {
+    packed.out.multiply(floats(o_NQ), o_NQ.size(1), n, floats(weights.out_bias_H), y, out);
+    add_lora(lora, &PackedLoraBlock::out, floats(o_NQ), o_NQ.size(1), y, out);
+  });
   normalize_output(attended_NH, weights.attn_out_norm_H, kept.attn_out_NH, kept.attn_out_rstd_N);
 
   if (plain) {
@@ -269,11 +270,13 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     } else {
       packed.down.multiply_operands(act, n, bias, y, out);
     }
-    if (!mixed) return;
-    Mixture{config, &packed.experts, parallel, lora}.forward(router_input(kept, work), plain ? nullptr : normed, n,
-                                                             kept.read_again, kept.experts, work.experts, y, out);
+    if (mixed) {
+      Mixture{config, &packed.experts, parallel, lora}.forward(router_input(kept, work), plain ? nullptr : normed, n,
+                                                               kept.read_again, kept.experts, work.experts, y, out);
+    }
+    const bool joined = parallel && f > 0;
+    add_lora(lora, &PackedLoraBlock::down, joined ? floats(joined_NF) : act, joined ? joined_NF.size(1) : 0, y, out);
   });
-  add_lora(lora, &PackedLoraBlock::down, act, 0, floats(down_NH), h);
   normalize_output(down_NH, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N);
   add(middle, floats(down_NH), n * h, floats(output_NH));
   if (work.gate_up_N2F.defined() && kept.read_again) narrow(gate_up, n * 2 * f, halves(kept.gate_up_N2F));

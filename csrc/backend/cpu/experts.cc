@@ -122,7 +122,9 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
     float* to = work.out.data() + first * ldy;
     if (parallel) {
       const int64_t width = joined.size(1);
-      packed->down[e].multiply(floats(joined) + first * width, width, count, nullptr, to, ldy);
+      const float* act = floats(joined) + first * width;
+      packed->down[e].multiply(act, width, count, nullptr, to, ldy);
+      add_expert_lora(lora, &PackedLoraBlock::expert_down, e, routes.rows_of(e), act, width, to, ldy);
     } else {
       const float* act = work.act.data() + first * operand_width(p, f);
       packed->down[e].multiply_operands(act, count, nullptr, to, ldy);

@@ -182,6 +182,35 @@ void lora_backward(const ModelConfig& config, const PackedLora& packed, const Lo
   }
 }
 
+PackedLoraBlock::PackedLoraBlock(const BlockTensors& from, const LoraParts& modules, const ModelConfig& config,
+                                 PackedLora::A of_a)
+    : qkv(from.qkv_lora, modules.qkv, config, of_a),
+      out(from.out_lora, modules.out, config, of_a),
+      gate_up(from.gate_up_lora, modules.gate_up, config, of_a),
+      down(from.down_lora, modules.down, config, of_a),
+      expert_gate_up(ExpertLora(from.expert_gate_up_lora, config.shape.experts).pack(config)),
+      expert_down(ExpertLora(from.expert_down_lora, config.shape.experts).pack(config)) {}
+
+PackedLoraRoot::PackedLoraRoot(const RootTensors& from, const LoraTensors& head_lora, const LoraParts& modules,
+                               const ModelConfig& config, bool copy_a)
+    : embed(from.embed_lora, modules.embed, config, PackedLora::A::kNone), head(head_lora, modules.head, config) {
+  if (!embed.empty()) embed_a_RV = copy_a ? from.embed_lora.a_SI.clone() : from.embed_lora.a_SI;
+}
+
+void PackedLoraRoot::add_embedding(const int32_t* ids, int64_t rows, int64_t hidden, float* x) const {
+  if (embed.empty()) return;
+  std::vector<float> u(static_cast<size_t>(rows * embed.rank));
+  embed_tokens(ids, rows, u.data());
+  embed.expand(u.data(), rows, x, hidden);
+}
+
+void PackedLoraRoot::add_logits(const float* hidden, int64_t ld, int64_t rows, float* logits, int64_t ld_logits) const {
+  if (head.empty()) return;
+  std::vector<float> u(static_cast<size_t>(rows * head.width()));
+  head.reduce(hidden, ld, rows, u.data());
+  head.expand(u.data(), rows, logits, ld_logits);
+}
+
 void PackedLoraRoot::embed_tokens(const int32_t* ids, int64_t rows, float* u) const {
   const int64_t rank = embed.rank, vocab = embed_a_RV.size(1);
   const float* a = embed_a_RV.const_data_ptr<float>();
@@ -243,14 +272,7 @@ void CpuAdapter::release(size_t i) {
 const PackedLoraRoot& CpuAdapter::root() {
   if (!root_) {
     const RootTensors& from = parameters_.root;
-    root_ = std::make_unique<PackedLoraRoot>(
-        PackedLoraRoot{PackedLora(from.embed_lora, parts_.embed, config_, PackedLora::A::kNone),
-                       PackedLora(from.head_lora, parts_.head, config_),
-                       {}});
-    if (!parts_.embed.empty()) {
-      const at::Tensor& a = from.embed_lora.a_SI;
-      root_->embed_a_RV = parameters_.always_here() ? a : a.clone();
-    }
+    root_ = std::make_unique<PackedLoraRoot>(from, from.head_lora, parts_, config_, !parameters_.always_here());
   }
   return *root_;
 }
@@ -258,14 +280,8 @@ const PackedLoraRoot& CpuAdapter::root() {
 const PackedLoraBlock& CpuAdapter::block(size_t i, bool apart) {
   if (blocks_[i] && apart && !apart_[i]) release(i);
   if (!blocks_[i]) {
-    const BlockTensors& from = parameters_.blocks[i];
-    const auto of_a = apart ? PackedLora::A::kApart : PackedLora::A::kJoined;
-    blocks_[i] = std::make_unique<PackedLoraBlock>(PackedLoraBlock{
-        PackedLora(from.qkv_lora, parts_.qkv, config_, of_a), PackedLora(from.out_lora, parts_.out, config_, of_a),
-        PackedLora(from.gate_up_lora, parts_.gate_up, config_, of_a),
-        PackedLora(from.down_lora, parts_.down, config_, of_a),
-        ExpertLora(from.expert_gate_up_lora, config_.shape.experts).pack(config_),
-        ExpertLora(from.expert_down_lora, config_.shape.experts).pack(config_)});
+    blocks_[i] = std::make_unique<PackedLoraBlock>(parameters_.blocks[i], parts_, config_,
+                                                   apart ? PackedLora::A::kApart : PackedLora::A::kJoined);
     apart_[i] = apart;
     ++packed_;
   }

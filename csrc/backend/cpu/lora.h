@@ -57,6 +57,8 @@ struct PackedLora {
 };
 
 struct PackedLoraBlock {
+  PackedLoraBlock(const BlockTensors& from, const LoraParts& modules, const ModelConfig& config,
+                  PackedLora::A of_a = PackedLora::A::kJoined);
   PackedLora qkv, out, gate_up, down;
   std::vector<PackedLora> expert_gate_up, expert_down;
 };
@@ -74,8 +76,15 @@ struct ExpertLora {
 
 // Outside the blocks.
 struct PackedLoraRoot {
+  // copy_a: the embedding's A would not be here all the time. head: of the head's tensors.
+  PackedLoraRoot(const RootTensors& from, const LoraTensors& head, const LoraParts& modules, const ModelConfig& config,
+                 bool copy_a);
   PackedLora embed, head;
   at::Tensor embed_a_RV;
+  // Adds the embedding's part to x[rows, hidden].
+  void add_embedding(const int32_t* ids, int64_t rows, int64_t hidden, float* x) const;
+  // Adds the head's part of hidden rows, ld floats apart, to logits, ld_logits apart.
+  void add_logits(const float* hidden, int64_t ld, int64_t rows, float* logits, int64_t ld_logits) const;
   // u = scale · A of the tokens, [rows, rank].
   void embed_tokens(const int32_t* ids, int64_t rows, float* u) const;
 };

@@ -249,11 +249,10 @@ void CpuNetwork::embed(const ParameterSet& weights, std::span<const int32_t> ids
                 floats(x_NH));
   }
   for (const AdapterRows& rows : pass.adapters) {
-    const PackedLoraRoot& root = dynamic_cast<CpuAdapter&>(*rows.adapter).root();
-    if (root.embed.empty()) continue;
-    std::vector<float> u(static_cast<size_t>(rows.count * root.embed.rank));
-    root.embed_tokens(ids.data() + rows.first, rows.count, u.data());
-    root.embed.expand(u.data(), rows.count, floats(x_NH) + rows.first * config_.hidden_size, config_.hidden_size);
+    dynamic_cast<CpuAdapter&>(*rows.adapter)
+        .root()
+        .add_embedding(ids.data() + rows.first, rows.count, config_.hidden_size,
+                       floats(x_NH) + rows.first * config_.hidden_size);
   }
   scale_embedding(config_, x_NH);
 }
@@ -404,11 +403,11 @@ void CpuNetwork::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows
   head.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0),
                 value ? floats(value_root().score_bias_1) : nullptr, floats(logits_RV), logits_RV.stride(0));
   for (const AdapterRows& rows : adapters) {
-    const PackedLora& lora = dynamic_cast<CpuAdapter&>(*rows.adapter).root().head;
-    if (lora.empty()) continue;
-    std::vector<float> u(static_cast<size_t>(rows.count * lora.width()));
-    lora.reduce(floats(hidden_RH) + rows.first * hidden_RH.stride(0), hidden_RH.stride(0), rows.count, u.data());
-    lora.expand(u.data(), rows.count, floats(logits_RV) + rows.first * logits_RV.stride(0), logits_RV.stride(0));
+    const int64_t ld = hidden_RH.stride(0), ld_logits = logits_RV.stride(0);
+    dynamic_cast<CpuAdapter&>(*rows.adapter)
+        .root()
+        .add_logits(floats(hidden_RH) + rows.first * ld, ld, rows.count, floats(logits_RV) + rows.first * ld_logits,
+                    ld_logits);
   }
   const LogitShape bent(config_);
   if (bent.any) bent.apply(floats(logits_RV), logits_RV.size(0), logits_RV.size(1), logits_RV.stride(0));

@@ -186,10 +186,11 @@ class CpuNetwork : public Network {
 // process, on whichever peer, so log-probs are the trainer's bit for bit.
 class CpuPart : public Inference {
  public:
-  // Of the whole model; both must outlive this object.
-  CpuPart(const ModelConfig& config, const ParameterSet& parameters, std::shared_ptr<Peers> peers);
+  // Of the whole model, and the adapter that all rows pass through (may be null); they must outlive this object.
+  CpuPart(const ModelConfig& config, const ParameterSet& parameters, const ParameterSet* adapter,
+          std::shared_ptr<Peers> peers);
 
-  void touch() override { release(); }
+  void touch() override;
   void release() override;
   void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
@@ -202,13 +203,17 @@ class CpuPart : public Inference {
   };
 
   at::Tensor embed(std::span<const int32_t> ids) const;
+  void prepare_adapter();
 
   const ParameterSet& parameters_;
+  const ParameterSet* const adapter_;
   const TensorParallel parallel_;
   const ModelConfig config_;  // of the part
   Ropes ropes_;
   std::vector<PartBlock> blocks_;  // none: not made
-  PackedMatrix embedding_, head_;  // some rows of the vocabulary; a tied embedding is the head
+  std::vector<PackedLoraBlock> lora_;
+  std::unique_ptr<PackedLoraRoot> lora_root_;  // null: not made
+  PackedMatrix embedding_, head_;              // some rows of the vocabulary; a tied embedding is the head
   at::Tensor final_norm_H_;
 };
 
