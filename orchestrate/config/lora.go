@@ -91,6 +91,9 @@ func (c *Config) checkLoRA(defined func(path string) bool, report func(key, form
 	case base == "auto":
 	case c.LoRA.Rank == 0:
 		report("model.base_dtype", "%s is for the frozen base of adapters, and all weights are trained: set lora.rank", base)
+	case base == "int8" && c.Engine.TensorParallel > 1:
+		report("engine.tensor_parallel", "ranks that sample together cut their parts from a base in float32, but "+
+			"model.base_dtype = \"int8\": set one of them to its default")
 	case base == "int8" && m.Device != "cpu":
 		report("model.base_dtype", "int8 is computed on the CPU only, but model.device = %q", m.Device)
 	case base != "int8" && m.DType == "auto":

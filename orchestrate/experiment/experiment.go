@@ -116,6 +116,7 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 		return nil, err
 	}
 	e.Policy.Shape.Frozen = !parts.Learn && !parts.Analyse
+	e.Policy.together = parts.Play && c.Engine.TensorParallel > 1
 	if e.Reference != nil {
 		e.Reference.Shape.Frozen = true // it only scores
 	}

@@ -60,7 +60,11 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 		if actor.Int8 {
 			packed -= (elementBytes(c) - 1) * actor.NumLayers * blockMatrices(actor)
 		}
-		add("always", "base: packed weights", packed/weights)
+		if e.together() > 1 && weights == 1 {
+			add("always", "base: weights (f32)", 4*Parameters(actor))
+		} else {
+			add("always", "base: packed weights", packed/weights)
+		}
 	}
 	for who, m := range e.models() {
 		n := Trained(m.Shape)
@@ -112,17 +116,22 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	return p
 }
 
+// together is how many ranks sample as one.
+func (e *Experiment) together() int {
+	if e.Parts.Ranks <= 1 || !e.Parts.Play {
+		return 1
+	}
+	return max(e.Config.Engine.TensorParallel, 1)
+}
+
 func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 	c, actor := e.Config, e.Policy.Shape
 	if c.Rollout.Staleness > 0 && e.Parts.Learn { // beside updates too
 		own := add
 		add = func(_, what string, bytes int64) { own("always", what, bytes) }
 	}
-	ranks, together := max(e.Parts.Ranks, 1), 1
-	if ranks > 1 {
-		together = max(c.Engine.TensorParallel, 1)
-	}
-	teams := ranks / together
+	together := e.together()
+	teams := max(e.Parts.Ranks, 1) / together
 	sequences := min((c.AtOnce()+teams-1)/teams, c.Engine.MaxSequences)
 	kv := int64(c.Engine.KVMiB) << 20
 	if kv == 0 {
@@ -134,7 +143,7 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 		tables *= 2
 	}
 	add("rollout", "KV cache", kv)
-	if actor.LoRA.Rank == 0 { // a base is packed anyway
+	if actor.LoRA.Rank == 0 || together > 1 { // a whole base is packed anyway
 		add("rollout", "packed copies of the matrices",
 			elementBytes(c)*(bodyMatrices(actor)+tables)/int64(together))
 	}

@@ -24,6 +24,8 @@ type Model struct {
 
 	Adapter string // of an adapter (Shape.LoRA): the directory of its weights; "" for a new one
 	Seed    uint64 // that a new adapter follows from
+
+	together bool // several ranks sample from it together, where there are some
 }
 
 // Wished is what a configuration says of what computes its models: the type may be auto.
@@ -161,7 +163,7 @@ func (m *Model) Load() (model *torch.Model, notes []string, err error) {
 // LoadOver is Load over the processes of a run.
 func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []string, err error) {
 	if m.Shape.LoRA.Rank == 0 {
-		loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.Shape.Placement, ranks)
+		loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.placed(m.Shape.Frozen, ranks), ranks)
 		return loaded.Model, loaded.Notes, err
 	}
 	base, notes, err := m.LoadBase(ranks)
@@ -173,14 +175,21 @@ func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []st
 	return model, notes, err
 }
 
+// placed says what computes the model. Ranks that sample together cut their parts from whole parameters, which stay
+// there, or from shards.
+func (m *Model) placed(frozen bool, ranks checkpoint.Ranks) torch.Placement {
+	on, whole := m.Shape.Placement, ranks.Shards == nil || ranks.Shards.Shard != torch.ShardFull
+	on.Frozen = frozen && !(whole && m.together && ranks.Group != nil)
+	return on
+}
+
 // LoadBase reads the weights that adapters of Dir lie beside. They only sample and score, and are whole on every process
 // unless the weights of all models are in shards.
 func (m *Model) LoadBase(ranks checkpoint.Ranks) (base *torch.Model, notes []string, err error) {
+	on := m.placed(true, ranks)
 	if ranks.Shards != nil && ranks.Shards.Shard != torch.ShardFull {
 		ranks = checkpoint.Ranks{}
 	}
-	on := m.Shape.Placement
-	on.Frozen = true
 	loaded, err := checkpoint.Load(m.Dir, torch.HeadLM, on, ranks)
 	return loaded.Model, loaded.Notes, err
 }
