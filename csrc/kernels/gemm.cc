@@ -171,8 +171,7 @@ void multiply_rounded(const Panels& w, int64_t out, const float* x, int64_t ldx,
   thread_local Buffer converted;
   converted.reserve(rows * lda);
   float* a = converted.data();
-  parallel_for(rows, std::max<int64_t>(1, 32768 / w.in),
-               [&](int64_t r) { to_operand(x + r * ldx, w.in, a + r * lda); });
+  to_operands(x, ldx, rows, w.in, w.precision, a);
   multiply_from(w, out, a, rows, begin, y, ldy);
 }
 
@@ -270,6 +269,17 @@ void quantize_panels(const float* weight, int64_t out, int64_t in, int8_t* codes
 int64_t operand_width(Precision precision, int64_t in) {
   if (precision == Precision::kFloat32) return in;
   return ceil_div(in, 2) * (kWords ? 1 : 2);
+}
+
+void to_operands(const float* x, int64_t ldx, int64_t rows, int64_t width, Precision precision, float* operands) {
+  const int64_t each = operand_width(precision, width);
+  parallel_for(rows, std::max<int64_t>(1, 32768 / width), [&](int64_t r) {
+    if (precision == Precision::kFloat32) {
+      std::copy_n(x + r * ldx, width, operands + r * each);
+    } else {
+      to_operand(x + r * ldx, width, operands + r * each);
+    }
+  });
 }
 
 void multiply_operands(const Panels& w, int64_t out, const float* operands, int64_t rows, const float* bias, float* y,

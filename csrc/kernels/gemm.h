@@ -52,6 +52,9 @@ GYRE_KERNEL(void, multiply_operands, const Panels& panels, int64_t out, const fl
             const float* bias, float* y, int64_t ldy);
 // Floats of an operand's row of `in` numbers: as many in f32, words of bf16 numbers where the variant multiplies those.
 GYRE_KERNEL(int64_t, operand_width, Precision precision, int64_t in);
+// Rows of x as operands; those of f32 are copies.
+GYRE_KERNEL(void, to_operands, const float* x, int64_t ldx, int64_t rows, int64_t width, Precision precision,
+            float* operands);
 // y[r] = row columns[r] of W, which is not quantised.
 GYRE_KERNEL(void, gather_columns, const Panels& panels, const int32_t* columns, int64_t rows, float* y);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -22,6 +23,42 @@ struct Part {
   ptrdiff_t tile;  // as multiply_panel's a_tile
 };
 
+// How numbers of a factor are read: `n` of them, or as many as a vector has, from number `at` of a row in memory on.
+struct Plain {
+  static constexpr bool kRounded = false;
+  static vf numbers(const float* row, int64_t at, int64_t n) { return load_first(row + at, n); }
+};
+struct Operand {  // `at` is even
+  static constexpr bool kRounded = true;
+  static vf numbers(const float* row, int64_t at, int64_t n) {
+    if constexpr (kWords) {
+      uint16_t some[kLanes] = {};
+      const auto* from = reinterpret_cast<const char*>(row) + at * 2;
+      if (n >= kLanes) {
+        std::memcpy(some, from, sizeof some);
+      } else {
+        std::memcpy(some, from, static_cast<size_t>(n) * 2);
+      }
+      return load_elements(some);
+    } else {
+      return __builtin_shuffle(load_first(row + at, round_up(n, 2)), lane_index() ^ 1);
+    }
+  }
+};
+
+// Words of pairs, of numbers that are rounded already or not.
+template <class From>
+vf words_of(vf even, vf odd) {
+  if constexpr (!From::kRounded) return joined(even, odd);
+  return reinterpret_cast<vf>(((reinterpret_cast<vi>(even) >> 16) & 0xffff) | reinterpret_cast<vi>(odd));
+}
+
+// Some rows of a: number i of row r is number `at` + r or i of a row in memory.
+struct RowsOfA {
+  Strided of;
+  int64_t at;
+};
+
 // How blocks of a and b lie in memory while they are multiplied. A block's `positions` inner positions make depth()
 // rows of a panel. pack_rows: positions first .. last-1 of b[positions, n] to their places in the panels, zeros after
 // the last column. pack: a[rows, positions] as the engine takes it; `to` has room for rows in whole tiles.
@@ -30,6 +67,7 @@ struct Exact {
   static constexpr int64_t kRows = 96;  // of a per task, at most
   static int64_t depth(int64_t positions) { return positions; }
 
+  template <class From>
   static void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t positions, int64_t first, int64_t last,
                         float* panels) {
     for (int64_t p = 0; p * kPanel < n; ++p) {
@@ -43,7 +81,9 @@ struct Exact {
   }
 
   // Columns that lie side by side are copied tile by tile: [tile][depth][kTileRows].
-  static Part pack(Strided a, int64_t rows, int64_t positions, float* to) {
+  template <class From>
+  static Part pack(const RowsOfA& some, int64_t rows, int64_t positions, float* to) {
+    const Strided a{some.of.data + some.at, some.of.row, some.of.column};
     if (a.row != 1 || a.column == 1) return {a, 0};
     const int64_t whole = rows / kTileRows * kTileRows;
     for (int64_t i = 0; i < positions; ++i) {
@@ -63,18 +103,20 @@ struct Rounded {
   static constexpr int64_t kRows = std::is_same_v<Engine, Blocked> ? 192 : 96;
   static int64_t depth(int64_t positions) { return kWords ? ceil_div(positions, 2) : round_up(positions, 2); }
 
+  template <class From>
   static void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t positions, int64_t first, int64_t last,
                         float* panels) {
     for (int64_t p = 0; p * kPanel < n; ++p) {
       const int64_t width = std::min(kPanel, n - p * kPanel);
       float* panel = panels + p * depth(positions) * kPanel;
       for (int64_t i = first; i < last; i += 2) {
-        const float* from = b + i * ldb + p * kPanel;
+        const float* from = b + i * ldb;
         for (int64_t j = 0; j < width; j += kLanes) {
-          const vf even = load_first(from + j, width - j),
-                   odd = i + 1 < last ? load_first(from + ldb + j, width - j) : vf{};
+          const int64_t at = p * kPanel + j;
+          const vf even = From::numbers(from, at, width - j),
+                   odd = i + 1 < last ? From::numbers(from + ldb, at, width - j) : vf{};
           if constexpr (kWords) {
-            store(panel + i / 2 * kPanel + j, joined(even, odd));
+            store(panel + i / 2 * kPanel + j, words_of<From>(even, odd));
           } else {
             store(panel + i * kPanel + j, rounded(odd));
             store(panel + (i + 1) * kPanel + j, rounded(even));
@@ -84,23 +126,33 @@ struct Rounded {
     }
   }
 
-  static Part pack(Strided a, int64_t rows, int64_t positions, float* to) {
+  template <class From>
+  static Part pack(const RowsOfA& some, int64_t rows, int64_t positions, float* to) {
     const int64_t steps = depth(positions);
+    const auto& [a, at] = some;
     if (a.column == 1) {
-      for (int64_t r = 0; r < rows; ++r) to_operand(a.data + r * a.row, positions, to + r * steps);
+      for (int64_t r = 0; r < rows; ++r) {
+        const float* from = a.data + r * a.row;
+        if constexpr (From::kRounded) {  // a copy: rows that lie close together are read faster
+          std::copy_n(from + (kWords ? at / 2 : at), steps, to + r * steps);
+        } else {
+          to_operand(from + at, positions, to + r * steps);
+        }
+      }
       return {{to, steps, 1}, 0};
     }
-    if constexpr (std::is_same_v<Pairs, Blocked>) return turn(a, rows, positions, to);
+    if constexpr (std::is_same_v<Pairs, Blocked>) return turn<From>(some, rows, positions, to);
     // [tile][depth][kTileRows]. A position's rows are read side by side: each lies on a page of its own.
     constexpr int64_t kAtOnce = kTileRows * std::max(1, kLanes / kTileRows);
     for (int64_t i = 0; i < positions; i += 2) {
       for (int64_t first = 0; first < rows; first += kAtOnce) {
-        const float* from = a.data + i * a.column + first;
+        const float* from = a.data + i * a.column;
         float words[2][kAtOnce + kLanes];
         for (int64_t r = 0; r < std::min(kAtOnce, rows - first); r += kLanes) {
           const int64_t n = rows - first - r;
-          const vf even = load_first(from + r, n), odd = i + 1 < positions ? load_first(from + a.column + r, n) : vf{};
-          store(words[0] + r, kWords ? joined(even, odd) : rounded(odd));
+          const vf even = From::numbers(from, at + first + r, n),
+                   odd = i + 1 < positions ? From::numbers(from + a.column, at + first + r, n) : vf{};
+          store(words[0] + r, kWords ? words_of<From>(even, odd) : rounded(odd));
           if constexpr (!kWords) store(words[1] + r, rounded(even));
         }
         for (int64_t r = 0; r < std::min(kAtOnce, rows - first); r += kTileRows) {
@@ -113,15 +165,14 @@ struct Rounded {
     return {{to, 1, kTileRows}, steps * kTileRows};
   }
 
-  // Rows of words from a whose rows do not lie one number after the other: squares of words are transposed.
-  static Part turn(Strided a, int64_t rows, int64_t positions, float* to) {
+  // Rows of words from a whose rows lie side by side: squares of words are transposed.
+  template <class From>
+  static Part turn(const RowsOfA& a, int64_t rows, int64_t positions, float* to) {
     const int64_t steps = depth(positions);
     // kLanes rows at a position, zeros past the end.
     const auto gather = [&](int64_t r, int64_t position, float* column) {
-      const int64_t count = position < positions ? std::min<int64_t>(kLanes, rows - r) : 0;
-      const float* from = a.data + position * a.column + r * a.row;
-      if (a.row == 1 && count == kLanes) return store(column, load(from));
-      for (int64_t j = 0; j < kLanes; ++j) column[j] = j < count ? from[j * a.row] : 0.0f;
+      const float* from = a.of.data + position * a.of.column;
+      store(column, position < positions ? From::numbers(from, a.at + r, rows - r) : vf{});
     };
     for (int64_t i = 0; i < steps; i += kLanes) {
       const int64_t some = std::min<int64_t>(kLanes, steps - i);
@@ -130,7 +181,7 @@ struct Rounded {
         for (int64_t s = 0; s < some; ++s) {
           gather(r, 2 * (i + s), even);
           gather(r, 2 * (i + s) + 1, odd);
-          store(words + s * kLanes, joined(load(even), load(odd)));
+          store(words + s * kLanes, words_of<From>(load(even), load(odd)));
         }
         float* square = to + r * steps + i;
         if (some == kLanes && rows - r >= kLanes) {
@@ -148,9 +199,8 @@ struct Rounded {
   }
 };
 
-template <class Format>
-void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
-                 ptrdiff_t ldc) {
+template <class Format, class FromA, class FromB>
+void multiply_as(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, bool add, float* c, ptrdiff_t ldc) {
   using Engine = typename Format::Engine;
   thread_local Buffer panels;
   const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2 * kChainSteps) : 0,
@@ -165,16 +215,17 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
   for (int64_t first = 0; first < k; first += most) {
     const int64_t positions = std::min(most, k - first), depth = Format::depth(positions);
     parallel_for(ceil_div(positions, kStrip), std::max<int64_t>(1, 65536 / (kStrip * n)), [&](int64_t strip) {
-      Format::pack_rows(b + first * ldb, ldb, n, positions, strip * kStrip, std::min(positions, (strip + 1) * kStrip),
-                        packed);
+      Format::template pack_rows<FromB>(b.data + first * b.row, b.row, n, positions, strip * kStrip,
+                                        std::min(positions, (strip + 1) * kStrip), packed);
     });
     const bool resume = add || first > 0;
     parallel_for(ceil_div(m, task_rows), std::max<int64_t>(1, 400000 / (task_rows * n * positions)), [&](int64_t t) {
       thread_local Buffer rows_of_a;
       const int64_t row = t * task_rows, rows = std::min(task_rows, m - row);
       rows_of_a.reserve(round_up(task_rows, kTileRows) * most_depth);
-      const Part part =
-          Format::pack({a.data + row * a.row + first * a.column, a.row, a.column}, rows, positions, rows_of_a.data());
+      const RowsOfA some = a.column == 1 ? RowsOfA{{a.data + row * a.row, a.row, 1}, a.first + first}
+                                         : RowsOfA{{a.data + first * a.column, a.row, a.column}, a.first + row * a.row};
+      const Part part = Format::template pack<FromA>(some, rows, positions, rows_of_a.data());
       [[maybe_unused]] const ScopeOf<std::conditional_t<std::is_same_v<Format, Rounded>, Pairs, Floats>> scope{};
       for (int64_t p = 0; p < num_panels; ++p) {
         const float* panel = packed + p * depth * kPanel;
@@ -253,10 +304,15 @@ constexpr auto kSquares = squares(std::make_integer_sequence<int, kSide * kSide>
 
 }  // namespace
 
-void multiply(Precision precision, int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add,
-              float* c, ptrdiff_t ldc) {
+void multiply_factors(Precision precision, int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, bool add,
+                      float* c, ptrdiff_t ldc) {
   if (m <= 0 || n <= 0) return;
-  (precision == Precision::kBfloat16 ? multiply_as<Rounded> : multiply_as<Exact>)(m, n, k, a, b, ldb, add, c, ldc);
+  const auto product = precision == Precision::kFloat32 ? multiply_as<Exact, Plain, Plain>
+                       : a.operands && b.operands       ? multiply_as<Rounded, Operand, Operand>
+                       : a.operands                     ? multiply_as<Rounded, Operand, Plain>
+                       : b.operands                     ? multiply_as<Rounded, Plain, Operand>
+                                                        : multiply_as<Rounded, Plain, Plain>;
+  product(m, n, k, a, b, add, c, ldc);
 }
 
 void dot_pairs(std::span<const float* const> vectors, int64_t n, double* out) {

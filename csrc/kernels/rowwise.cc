@@ -77,6 +77,19 @@ void for_operands(int64_t rows, int64_t width, int64_t grain, Precision precisio
   });
 }
 
+// Row r of numbers of a type, widened in a buffer that is valid until the thread's next call.
+const float* kept_row(const float* rows, int64_t r, int64_t width, Precision kept) {
+  if (kept == Precision::kFloat32) return rows + r * width;
+  thread_local Buffer buffer;
+  buffer.reserve(width);
+  float* to = buffer.data();
+  const uint16_t* from = reinterpret_cast<const uint16_t*>(rows) + r * width;
+  int64_t j = 0;
+  for (; j + kLanes <= width; j += kLanes) store(to + j, load_elements(from + j));
+  for (; j < width; ++j) to[j] = from_bf16(from[j]);
+  return to;
+}
+
 }  // namespace
 
 float rms_norm_row(const float* x, int64_t width, const float* weight, float eps, float* y) {
@@ -157,10 +170,19 @@ void glu(int activation, const float* gate_up, int64_t rows, int64_t width, floa
 }
 
 void glu_operands(int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
-                  float* operands) {
+                  float* operands, Precision kept) {
   const auto row = activation == GYRE_SILU ? glu_row<GYRE_SILU> : glu_row<GYRE_GELU_TANH>;
   for_operands(rows, width, glu_grain(width), precision, operands,
-               [&](int64_t r, float* act) { row(gate_up + r * 2 * width, width, act); });
+               [&](int64_t r, float* act) { row(kept_row(gate_up, r, 2 * width, kept), width, act); });
+}
+
+void glu_backward_operands(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
+                           Precision precision, float* d_gate_up, float* operands) {
+  const auto row = activation == GYRE_SILU ? glu_row_backward<GYRE_SILU> : glu_row_backward<GYRE_GELU_TANH>;
+  for_operands(rows, 2 * width, glu_grain(width), precision, operands, [&](int64_t r, float* d) {
+    row(kept_row(gate_up, r, 2 * width, precision), d_act + r * width, width, d);
+    if (d_gate_up != nullptr) std::copy_n(d, 2 * width, d_gate_up + r * 2 * width);
+  });
 }
 
 void glu_backward(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,

@@ -38,13 +38,16 @@ void rms_norm_row_backward(const float* x, float rstd, const float* weight, cons
 //
 // act[rows, width] from gate_up[rows, 2 * width]. activation: gyre_activation.
 GYRE_KERNEL(void, glu, int activation, const float* gate_up, int64_t rows, int64_t width, float* act);
-// The same as operands of multiply_operands().
+// The same as operands of multiply_operands(). gate_up: f32, or of type `kept`.
 GYRE_KERNEL(void, glu_operands, int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
-            float* operands);
+            float* operands, Precision kept);
 
 // d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width].
 GYRE_KERNEL(void, glu_backward, int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
             float* d_gate_up);
+// The same from gate_up of the precision's type, as operands, and as it is where d_gate_up is not null.
+GYRE_KERNEL(void, glu_backward_operands, int activation, const float* gate_up, const float* d_act, int64_t rows,
+            int64_t width, Precision precision, float* d_gate_up, float* operands);
 
 // out[r] = table[ids[r]], rows of `width`, rounded to the precision.
 GYRE_KERNEL(void, gather_rows, const float* table, int64_t width, const int32_t* ids, int64_t rows, Precision precision,

@@ -86,7 +86,7 @@ TEST(Operands, MultiplyLikeTheirRows) {
       rms_norm_operands(data(x), 7, width, data(scale), 1e-6f, precision, mutable_data(operands), nullptr);
       expect_same();
       glu(GYRE_SILU, data(gate_up), 7, width, mutable_data(rows));
-      glu_operands(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands));
+      glu_operands(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands), Precision::kFloat32);
       expect_same();
     }
   }

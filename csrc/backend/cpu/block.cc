@@ -63,6 +63,9 @@ namespace {
 using B = BlockTensors;
 using P = PackedBlock;
 using L = PackedLoraBlock;
+// Whether an adapter's module begins or ends inside a pair of operands.
+bool odd_columns(const ModelConfig& c, int64_t layer) { return c.mlp_width(layer) % 2 != 0 || c.head_dim % 2 != 0; }
+
 constexpr Projection kQkv{&B::qkv_RH, &B::qkv_bias_R, &P::qkv, &B::qkv_lora, &L::qkv},
     kOut{&B::out_HQ, &B::out_bias_H, &P::out, &B::out_lora, &L::out},
     kGateUp{&B::gate_up_2FH, &B::gate_up_bias_2F, &P::gate_up, &B::gate_up_lora, &L::gate_up},
@@ -259,7 +262,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     glu(config.shape.activation, gate_up, n, f, act);
     joined_NF = parallel->intermediate(at::from_blob(act, {n, f}), mixed ? &Slice::shared : &Slice::intermediate);
   } else if (f > 0) {
-    glu_operands(config.shape.activation, gate_up, n, f, p, act);
+    glu_operands(config.shape.activation, gate_up, n, f, p, act, Precision::kFloat32);
   }
   at::Tensor down_NH = project([&](float* y) {
     const float* bias = floats(weights.down_bias_H);
@@ -283,16 +286,16 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
 }
 
 BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
-    : attn_normed_NH(rows_of(rows, c.hidden_size)),
+    : attn_normed_NH(rows_of(rows, operand_width(c.precision(), c.hidden_size))),
       heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
-      mlp_normed_NH(rows_of(rows, c.hidden_size)),
-      act_NF(rows_of(rows, c.widest_mlp())),
+      mlp_normed_NH(rows_of(rows, operand_width(c.precision(), c.hidden_size))),
+      act_NF(rows_of(rows, operand_width(c.precision(), c.widest_mlp()))),
       d_normed_NH(rows_of(rows, c.hidden_size)),
       d_qkv_NR(rows_of(rows, c.qkv_width())),
       d_o_NQ(rows_of(rows, c.query_width())),
       d_act_NF(rows_of(rows, c.widest_mlp())),
-      d_gate_up_N2F(rows_of(rows, 2 * c.widest_mlp())) {
-  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.widest_mlp());
+      d_gate_up_N2F(rows_of(rows, operand_width(c.precision(), 2 * c.widest_mlp()))) {
+  if (c.shape.experts > 0) mlp_rows_NH = rows_of(rows, c.hidden_size);
   if (c.shape.residual_scale != 0) d_scaled_NH = rows_of(rows, c.hidden_size);
   if (c.shape.output_norms) d_out_NH = rows_of(rows, c.hidden_size);
 }
@@ -300,45 +303,54 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
 void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const {
   const int64_t n = pass.rows, h = config.hidden_size, f = config.mlp_width(layer);
   const auto eps = static_cast<float>(config.rms_norm_eps);
+  const Precision p = config.precision();
   const auto normed = [&](const at::Tensor& x_NH, const at::Tensor& weight, at::Tensor& to_NH) {
-    if (!weight.defined()) {
-      to_NH = x_NH;
-    } else {
-      rms_norm(floats(x_NH), n, h, floats(norm(weight)), eps, floats(to_NH), nullptr);
-    }
+    if (!weight.defined()) return to_operands(floats(x_NH), h, n, h, p, floats(to_NH));
+    rms_norm_operands(floats(x_NH), n, h, floats(norm(weight)), eps, p, floats(to_NH), nullptr);
   };
   normed(kept.input_NH, weights.attn_norm_H, work.attn_normed_NH);
   rotate(pass, floats(kept.qkv_NR), floats(work.heads_NE));
   normed(kept.middle_NH, weights.mlp_norm_H, work.mlp_normed_NH);
-  if (config.precision() == Precision::kBfloat16) {
-    widen(halves(kept.gate_up_N2F), n * 2 * f, floats(work.gate_up_N2F));
+  if (f > 0) glu_operands(config.shape.activation, floats(kept.gate_up_N2F), n, f, p, floats(work.act_NF), p);
+  if (!config.mixes(layer)) return;
+  if (weights.mlp_norm_H.defined()) {
+    rms_norm(floats(kept.middle_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, floats(work.mlp_rows_NH), nullptr);
   } else {
-    work.gate_up_N2F = kept.gate_up_N2F;
+    work.mlp_rows_NH = kept.middle_NH;
   }
-  if (f > 0) glu(config.shape.activation, floats(work.gate_up_N2F), n, f, floats(work.act_NF));
+}
+
+// Rows of x as operands, in `buffer` where that takes a copy.
+Rows Block::operands(const float* x, int64_t rows, int64_t width, Buffer& buffer) const {
+  const Precision p = config.precision();
+  if (p == Precision::kFloat32) return {x, true};
+  buffer.reserve(rows * operand_width(p, width));
+  to_operands(x, width, rows, width, p, buffer.data());
+  return {buffer.data(), true};
 }
 
 // Gradients of y = x W^T + b (and the adapter's part) over `rows` rows, all side by side: adds dy^T x to that of W and
-// the column sums of dy to that of b, where there are such, and writes dy W to dx.
-void Block::linear_backward(const Projection& of, int64_t rows, const float* dy, const float* x,
+// the column sums of dy to that of b, where there are such, and writes dy W to dx. d: dy as operands; dy is not read
+// without a bias and where d will do for the adapter (lora_backward).
+void Block::linear_backward(const Projection& of, int64_t rows, const float* dy, Rows d, Rows x,
                             BlockTensors& gradients, Buffer& buffer, float* dx) const {
   const Precision p = config.precision();
   const at::Tensor& weight = weights.*of.weight;
   const int64_t out = weight.size(0), in = weight.size(1);
-  if (const at::Tensor& d = gradients.*of.weight; d.defined()) {
-    multiply(p, out, in, rows, {dy, 1, out}, x, in, true, floats(d), in);
+  if (const at::Tensor& to = gradients.*of.weight; to.defined()) {
+    multiply_factors(p, out, in, rows, d.turned(p, out), x.factor(p, in), true, floats(to), in);
   }
-  if (const at::Tensor& d = gradients.*of.bias; d.defined()) add_column_sums(dy, rows, out, floats(d));
+  if (const at::Tensor& to = gradients.*of.bias; to.defined()) add_column_sums(dy, rows, out, floats(to));
   const float* w = floats(weight);
   if (packed != nullptr) {
     buffer.reserve(out * in);
     (packed->*of.packed).unpack(0, out, buffer.data());
     w = buffer.data();
   }
-  multiply(p, rows, in, out, {dy, out, 1}, w, in, false, dx, in);
+  multiply_factors(p, rows, in, out, d.factor(p, out), {w, in, 1}, false, dx, in);
   if (adapter == nullptr) return;
-  lora_backward(config, lora[0].packed->*of.packed_lora, adapter->*of.lora, rows, in, out, dy, x, gradients.*of.lora,
-                dx, lora[0].dropout);
+  lora_backward(config, lora[0].packed->*of.packed_lora, adapter->*of.lora, rows, in, out,
+                odd_columns(config, layer) ? Rows{dy} : d, x, gradients.*of.lora, dx, lora[0].dropout);
 }
 
 void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE, const Pass& pass,
@@ -359,24 +371,28 @@ void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE
   const float* d_down =
       output_gradient(d, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N, gradients.mlp_out_norm_H, work);
   if (f > 0) {
-    linear_backward(kDown, n, d_down, floats(work.act_NF), gradients, work.weight, floats(work.d_act_NF));
-    glu_backward(config.shape.activation, floats(work.gate_up_N2F), floats(work.d_act_NF), n, f,
-                 floats(work.d_gate_up_N2F));
-    linear_backward(kGateUp, n, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), gradients, work.weight,
-                    d_normed);
+    linear_backward(kDown, n, d_down, operands(d_down, n, h, work.dy_operands), {floats(work.act_NF), true}, gradients,
+                    work.weight, floats(work.d_act_NF));
+    const bool as_floats = gradients.gate_up_bias_2F.defined() || (adapter != nullptr && odd_columns(config, layer));
+    if (as_floats) work.d_gate_up.reserve(n * 2 * f);
+    glu_backward_operands(config.shape.activation, floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, p,
+                          as_floats ? work.d_gate_up.data() : nullptr, floats(work.d_gate_up_N2F));
+    linear_backward(kGateUp, n, work.d_gate_up.data(), {floats(work.d_gate_up_N2F), true},
+                    {floats(work.mlp_normed_NH), true}, gradients, work.weight, d_normed);
   } else {
     std::fill_n(d_normed, n * h, 0.0f);
   }
   if (config.mixes(layer)) {
     Mixture{config, packed ? &packed->experts : nullptr, nullptr, lora, adapter}.backward(
-        weights, kept.experts, d_router_NE, floats(work.mlp_normed_NH), d_down, n, work.experts, gradients, d_normed);
+        weights, kept.experts, d_router_NE, floats(work.mlp_rows_NH), d_down, n, work.experts, gradients, d_normed);
   }
   leave(kept.middle_NH, kept.mlp_rstd_N, weights.mlp_norm_H, gradients.mlp_norm_H);
 
   // Attention: middle = input + norm(out(attend(rope(norm(qkv(norm(input))))))).
   const float* d_attended = output_gradient(d, weights.attn_out_norm_H, kept.attn_out_NH, kept.attn_out_rstd_N,
                                             gradients.attn_out_norm_H, work);
-  linear_backward(kOut, n, d_attended, floats(kept.o_NQ), gradients, work.weight, floats(work.d_o_NQ));
+  linear_backward(kOut, n, d_attended, operands(d_attended, n, h, work.dy_operands),
+                  operands(floats(kept.o_NQ), n, q, work.x_operands), gradients, work.weight, floats(work.d_o_NQ));
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
   AttentionBackward attention{};
   attention.precision = p;
@@ -400,7 +416,8 @@ void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE
        static_cast<float>(config.rms_norm_eps), config.shape.wide_qk_norm, config.shape.rope_interleaved},
       rope(), pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k, floats(gradients.q_norm_D),
       floats(gradients.k_norm_D));
-  linear_backward(kQkv, n, floats(work.d_qkv_NR), floats(work.attn_normed_NH), gradients, work.weight, d_normed);
+  linear_backward(kQkv, n, d_qkv, operands(d_qkv, n, q + 2 * k, work.dy_operands), {floats(work.attn_normed_NH), true},
+                  gradients, work.weight, d_normed);
   leave(kept.input_NH, kept.attn_rstd_N, weights.attn_norm_H, gradients.attn_norm_H);
 }
 

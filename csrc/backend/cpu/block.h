@@ -55,9 +55,11 @@ struct ForwardWorkspace {
 };
 struct BackwardWorkspace {
   BackwardWorkspace(const ModelConfig& config, int64_t rows);
-  // Recomputed once per block, for all gradients that go back through it.
-  at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF, gate_up_N2F;
-  at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F;
+  // Recomputed once per block, for all gradients that go back through it. As operands: what only products read.
+  at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF;
+  at::Tensor mlp_rows_NH;  // as floats, for experts
+  at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F /* as operands */;
+  Buffer d_gate_up, dy_operands, x_operands;  // made when they are needed
   at::Tensor d_scaled_NH, d_out_NH;  // of what is added to the residual stream, where it is scaled or has a norm
   std::vector<float> attention;
   ExpertWorkspace experts;
@@ -105,7 +107,8 @@ struct Block {
   void normalize_output(at::Tensor& out_NH, const at::Tensor& weight, at::Tensor& kept_NH, at::Tensor& rstd_N) const;
   const float* output_gradient(const float* d, const at::Tensor& weight, const at::Tensor& kept_NH,
                                const at::Tensor& rstd_N, const at::Tensor& d_weight, BackwardWorkspace& work) const;
-  void linear_backward(const Projection& of, int64_t rows, const float* dy, const float* x, BlockTensors& gradients,
+  Rows operands(const float* x, int64_t rows, int64_t width, Buffer& buffer) const;
+  void linear_backward(const Projection& of, int64_t rows, const float* dy, Rows d, Rows x, BlockTensors& gradients,
                        Buffer& weight, float* dx) const;
   const RopeTable* rope() const { return ropes.of(config.layer_kind(layer)); }
   AttentionShape attention_shape() const {

@@ -115,7 +115,7 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
     glu(shape.activation, gate_up, pairs, f, work.act.data());
     joined = parallel->intermediate(at::from_blob(work.act.data(), {pairs, f}), &Slice::expert).contiguous();
   } else {
-    glu_operands(shape.activation, gate_up, pairs, f, p, work.act.data());
+    glu_operands(shape.activation, gate_up, pairs, f, p, work.act.data(), Precision::kFloat32);
   }
   work.out.reserve(pairs * ldy);
   for_experts(routes, [&](size_t e, int64_t first, int64_t count) {
@@ -183,7 +183,7 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     std::copy_n(act, count * f, weighted);
     scale_rows(weighted, f, routes.weights.data() + first, count);
     if (!lora_down.each.empty()) {
-      lora_backward(config, lora[0].packed->expert_down[e], lora_down.each[e], count, f, h, own_dy, weighted,
+      lora_backward(config, lora[0].packed->expert_down[e], lora_down.each[e], count, f, h, {own_dy}, {weighted},
                     d_lora_down.each[e], d_act);
     }
     for (int64_t r = 0; r < count; ++r) {
@@ -202,8 +202,8 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
              matrix(weights.expert_gate_up_XH, &PackedExperts::gate_up, e, unpacked), h, false,
              work.out.data() + first * h, h);
     if (!lora_gate_up.each.empty()) {
-      lora_backward(config, lora[0].packed->expert_gate_up[e], lora_gate_up.each[e], count, h, 2 * f, d_gate_up, own_x,
-                    d_lora_gate_up.each[e], work.out.data() + first * h);
+      lora_backward(config, lora[0].packed->expert_gate_up[e], lora_gate_up.each[e], count, h, 2 * f, {d_gate_up},
+                    {own_x}, d_lora_gate_up.each[e], work.out.data() + first * h);
     }
   });
   d_lora_gate_up.store(gradients.expert_gate_up_lora);

@@ -133,30 +133,36 @@ namespace {
 // Gradients of some of a projection's modules, which have one input x[rows, in] and the A of `a` and a_SI: adds to da,
 // that of B from `at`, the first module's rows of it, on, and to dx, or overwrites it.
 void modules_backward(Precision p, std::span<const PackedLora::Part> parts, const PackedMatrix& a, const float* a_SI,
-                      const float* b, float scale, int64_t rows, int64_t in, int64_t out, const float* dy,
-                      const float* x, float* da, float* db, bool add, float* dx) {
+                      const float* b, float scale, int64_t rows, int64_t in, int64_t out, Rows dy, Rows x, float* da,
+                      float* db, bool add, float* dx) {
   thread_local Buffer buffer;
   const int64_t all = a.out(), rank = all / std::ssize(parts);
   buffer.reserve(2 * rows * all);
   float *const u = buffer.data(), *const du = u + rows * all;
-  a.multiply(x, in, rows, nullptr, u, all);
+  if (x.operands) {
+    a.multiply_operands(x.data, rows, nullptr, u, all);
+  } else {
+    a.multiply(x.data, in, rows, nullptr, u, all);
+  }
   scale_by(scale, rows * all, u);
   int64_t at = 0;
   for (const PackedLora::Part& part : parts) {
     const int64_t count = part.b.out();
-    multiply(p, count, rank, rows, {dy + part.first, 1, out}, u + at, all, true, db, rank);
-    multiply(p, rows, rank, count, {dy + part.first, out, 1}, b, rank, false, du + at, all);
+    Factor d = dy.factor(p, out);
+    d.first = part.first;
+    multiply_factors(p, count, rank, rows, dy.turned(p, out, part.first), {u + at, all, 1}, true, db, rank);
+    multiply_factors(p, rows, rank, count, d, {b, rank, 1}, false, du + at, all);
     b += count * rank, db += count * rank, at += rank;
   }
   scale_by(scale, rows * all, du);
-  multiply(p, all, in, rows, {du, 1, all}, x, in, true, da, in);
+  multiply_factors(p, all, in, rows, {du, 1, all}, x.factor(p, in), true, da, in);
   multiply(p, rows, in, all, {du, all, 1}, a_SI, in, add, dx, in);
 }
 
 }  // namespace
 
 void lora_backward(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, int64_t rows,
-                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx,
+                   int64_t in, int64_t out, Rows dy, Rows x, LoraTensors& gradients, float* dx,
                    const std::optional<LayerDropout>& dropout) {
   if (packed.empty()) return;
   const Precision p = config.precision();
@@ -167,13 +173,20 @@ void lora_backward(const ModelConfig& config, const PackedLora& packed, const Lo
     return;
   }
   thread_local Buffer buffer;
-  buffer.reserve(2 * kDropped * in);
-  float *const kept = buffer.data(), *const d_kept = kept + kDropped * in;
+  buffer.reserve(kDropped * (in + round_up(in, 2)));
+  float *const d_kept = buffer.data(), *const kept = d_kept + kDropped * in;
   const float scale = packed.scale * dropout->of->scale();
   for (const PackedLora::Part& part : packed.parts) {
     for_dropped(rows, [&](int64_t first, int64_t n) {
-      dropout->apply(part.target, first, n, in, x + first * in, in, kept);
-      modules_backward(p, {&part, 1}, part.a, a, b, scale, n, in, out, dy + first * out, kept, da, db, false, d_kept);
+      const float* from = x.data + first * x.stride(p, in);
+      if (x.operands) {
+        drop_operands(dropout->of->module(dropout->layer, part.target), dropout->of->histories.data() + first, n, in, p,
+                      from, kept);
+      } else {
+        dropout->apply(part.target, first, n, in, from, in, kept);
+      }
+      modules_backward(p, {&part, 1}, part.a, a, b, scale, n, in, out,
+                       {dy.data + first * dy.stride(p, out), dy.operands}, {kept, x.operands}, da, db, false, d_kept);
       dropout->apply(part.target, first, n, in, d_kept, in, d_kept);
       add(dx + first * in, d_kept, n * in, dx + first * in);
     });

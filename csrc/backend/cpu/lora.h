@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "kernels/gemm.h"
+#include "kernels/product.h"
 #include "model/parameters.h"
 
 namespace gyre {
@@ -100,10 +101,23 @@ struct LoraRows {
 void add_lora(std::span<const LoraRows> rows, const PackedLora PackedLoraBlock::*of, const float* x, int64_t ldx,
               float* y, int64_t ldy);
 
+// Rows side by side: floats, or operands (kernels/gemm.h).
+struct Rows {
+  const float* data;
+  bool operands = false;
+
+  int64_t stride(Precision p, int64_t width) const { return operands ? operand_width(p, width) : width; }
+  // As a factor of a product, and the same transposed.
+  Factor factor(Precision p, int64_t width) const { return {data, stride(p, width), 1, operands}; }
+  Factor turned(Precision p, int64_t width, int64_t first = 0) const {
+    return {data, 1, stride(p, width), operands, first};
+  }
+};
+
 // From dy[rows, out] and x[rows, in] of a projection: adds to the gradients of A and B, and to dx. dropout: that of the
-// forward pass, if there was one.
+// forward pass, if there was one. dy may be operands where all modules have even numbers of columns.
 void lora_backward(const ModelConfig& config, const PackedLora& packed, const LoraTensors& weights, int64_t rows,
-                   int64_t in, int64_t out, const float* dy, const float* x, LoraTensors& gradients, float* dx,
+                   int64_t in, int64_t out, Rows dy, Rows x, LoraTensors& gradients, float* dx,
                    const std::optional<LayerDropout>& dropout = {});
 
 // The same for the embedding, whose output's gradient is dx[rows, hidden].
