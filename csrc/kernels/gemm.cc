@@ -175,16 +175,15 @@ void multiply_rounded(const Panels& w, int64_t out, const float* x, int64_t ldx,
   multiply_from(w, out, a, rows, begin, y, ldy);
 }
 
-// Columns of a panel's rows, kLanes of them, as rows of weights that are `in` numbers long, `numbers` in a word.
-void unpack_tile(const float* rows, int64_t in, int64_t numbers, float* to) {
-  if (numbers == 1) return transpose_tile(rows, kPanel, to, in);
+// Columns of a panel's rows, kLanes of each, as rows of operands.
+void unpack_tile(const float* rows, Precision precision, float* to, int64_t ld) {
+  if (kWords || precision == Precision::kFloat32) return transpose_tile(rows, kPanel, to, ld);
   float words[kLanes * kLanes];
   transpose_tile(rows, kPanel, words, kLanes);
-  for (int64_t r = 0; r < kLanes; ++r) {
-    uint16_t halves[2 * kLanes];
-    std::memcpy(halves, words + r * kLanes, sizeof halves);
-    store(to + r * in, load_elements(halves));
-    store(to + r * in + kLanes, load_elements(halves + kLanes));
+  for (int64_t i = 0; i < kLanes * kLanes; ++i) {
+    float* pair = to + i / kLanes * ld + i % kLanes * 2;  // the odd position before the even one
+    const auto word = std::bit_cast<uint32_t>(words[i]);
+    pair[0] = from_bf16(static_cast<uint16_t>(word >> 16)), pair[1] = from_bf16(static_cast<uint16_t>(word));
   }
 }
 
@@ -299,23 +298,30 @@ void add_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64
   multiply_rows<Floats>(w, out, x, ldx, 1, rows, {nullptr, true}, y, ldy);
 }
 
-void unpack_panels(const Panels& whole, int64_t first, int64_t count, float* weight) {
+void unpack_panels(const Panels& whole, int64_t first, int64_t count, float* operands) {
   const Panels w = whole.from(first);
-  const int64_t depth = w.depth(), numbers = w.precision == Precision::kFloat32 ? 1 : 2;
+  const int64_t depth = w.depth(), ld = operand_width(w.precision, w.in), each = ld / depth;
   parallel_for(ceil_div(count, kPanel), std::max<int64_t>(1, 20000 / (w.in * kPanel)), [&](int64_t p) {
     const int64_t columns = std::min(kPanel, count - p * kPanel);
     for (int64_t k = 0; k < depth; k += kLanes) {
-      const int64_t steps = std::min<int64_t>(kLanes, depth - k), at = k * numbers;
+      const int64_t steps = std::min<int64_t>(kLanes, depth - k);
       const float* rows = panel_rows(w, p, k, steps);
-      float* to = weight + p * kPanel * w.in + at;
-      for (int64_t j = 0; j < columns; j += kLanes, to += kLanes * w.in) {
-        const int64_t n = std::min<int64_t>(kLanes, columns - j), width = std::min(numbers * kLanes, w.in - at);
-        if (n == kLanes && width == numbers * kLanes) {
-          unpack_tile(rows + j, w.in, numbers, to);
+      float* to = operands + p * kPanel * ld + k * each;
+      for (int64_t j = 0; j < columns; j += kLanes, to += kLanes * ld) {
+        const int64_t n = std::min<int64_t>(kLanes, columns - j);
+        if (n == kLanes && steps == kLanes) {
+          unpack_tile(rows + j, w.precision, to, ld);
           continue;
         }
         for (int64_t r = 0; r < n; ++r) {
-          for (int64_t i = 0; i < width; ++i) to[r * w.in + i] = element(rows + j + r, i, w.precision);
+          for (int64_t i = 0; i < steps; ++i) {
+            if (each == 1) {
+              std::memcpy(to + r * ld + i, rows + i * kPanel + j + r, sizeof(float));
+            } else {
+              to[r * ld + 2 * i] = element(rows + j + r, 2 * i + 1, w.precision);
+              to[r * ld + 2 * i + 1] = element(rows + j + r, 2 * i, w.precision);
+            }
+          }
         }
       }
     }

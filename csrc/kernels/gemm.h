@@ -45,8 +45,9 @@ GYRE_KERNEL(void, multiply_panels, const Panels& panels, int64_t out, const floa
 // y += the same product: the chain goes on from what is in y.
 GYRE_KERNEL(void, add_panels, const Panels& panels, int64_t out, const float* x, int64_t ldx, int64_t rows, float* y,
             int64_t ldy);
-// Rows of W from columns first .. first+count-1 of the panels, as they were packed; first is a multiple of kPanel.
-GYRE_KERNEL(void, unpack_panels, const Panels& panels, int64_t first, int64_t count, float* weight);
+// As operands: rows of W from columns first .. first+count-1 of the panels, as they were packed; first is a multiple of
+// kPanel.
+GYRE_KERNEL(void, unpack_panels, const Panels& panels, int64_t first, int64_t count, float* operands);
 // multiply_panels() for x as operands: what the kernel makes of rows first. Rows lie operand_width() floats apart.
 GYRE_KERNEL(void, multiply_operands, const Panels& panels, int64_t out, const float* operands, int64_t rows,
             const float* bias, float* y, int64_t ldy);
@@ -94,7 +95,7 @@ class PackedMatrix {
   void add(const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) const {
     add_panels(panels_, out_, x, ldx, rows, y, ldy);
   }
-  void unpack(int64_t first, int64_t count, float* weight) const { unpack_panels(panels_, first, count, weight); }
+  void unpack(int64_t first, int64_t count, float* operands) const { unpack_panels(panels_, first, count, operands); }
   // Columns first .. first+count-1 of that; first is a multiple of kPanel.
   void multiply_columns(int64_t first, int64_t count, const float* x, int64_t ldx, int64_t rows, const float* bias,
                         float* y, int64_t ldy) const {

@@ -249,9 +249,11 @@ TEST(Gemm, UnpackedIsWhatWasPacked) {
     for (const Precision p : {Precision::kFloat32, Precision::kBfloat16}) {
       const PackedMatrix packed = pack(weight, p);
       for (int64_t first = 0; first < out; first += kPanel) {
-        at::Tensor rows = at::empty({std::min<int64_t>(60, out - first), in}, at::kFloat);
-        packed.unpack(first, rows.size(0), rows.data_ptr<float>());
-        EXPECT_TRUE(same_bits(rows, in_precision(weight.narrow(0, first, rows.size(0)), p))) << out << "x" << in;
+        const int64_t count = std::min<int64_t>(60, out - first);
+        at::Tensor rows = at::empty({count, operand_width(p, in)}, at::kFloat), expected = at::empty_like(rows);
+        packed.unpack(first, count, rows.data_ptr<float>());
+        to_operands(weight.data_ptr<float>() + first * in, in, count, in, p, expected.data_ptr<float>());
+        EXPECT_TRUE(same_bits(rows, expected)) << out << "x" << in;
       }
     }
   }

@@ -182,6 +182,38 @@ TEST(Rows, GatherScatterAndColumnSums) {
   EXPECT_TRUE(testing::same_bits(total, a + b));
 }
 
+// From gates and values that were kept in the products' type, as operands: what floats of the same numbers give.
+TEST(Glu, OfKeptGatesAsOperands) {
+  for (const int64_t width : {5, 16, 100}) {
+    const at::Tensor gate_up = random_tensor({9, 2 * width}, 1), d_act = random_tensor({9, width}, 2);
+    for (const Precision p : {Precision::kFloat32, Precision::kBfloat16}) {
+      at::Tensor kept = at::zeros_like(gate_up), rows = kept.clone(), act = at::empty({9, width}), d = kept.clone(),
+                 d_rows = kept.clone();
+      if (p == Precision::kBfloat16) {
+        auto* halves = reinterpret_cast<uint16_t*>(mutable_data(kept));
+        narrow(data(gate_up), gate_up.numel(), halves);
+        widen(halves, gate_up.numel(), mutable_data(rows));
+      } else {
+        rows = kept = gate_up;
+      }
+      const auto operands = [&](const at::Tensor& x) {
+        at::Tensor to = at::empty({9, operand_width(p, x.size(1))});
+        to_operands(data(x), x.size(1), 9, x.size(1), p, mutable_data(to));
+        return to;
+      };
+      glu(GYRE_SILU, data(rows), 9, width, mutable_data(act));
+      glu_backward(GYRE_SILU, data(rows), data(d_act), 9, width, mutable_data(d));
+      at::Tensor act_operands = at::empty({9, operand_width(p, width)}), d_operands = at::empty_like(operands(d));
+      glu_operands(GYRE_SILU, data(kept), 9, width, p, mutable_data(act_operands), p);
+      glu_backward_operands(GYRE_SILU, data(kept), data(d_act), 9, width, p, mutable_data(d_rows),
+                            mutable_data(d_operands));
+      EXPECT_TRUE(testing::same_bits(act_operands, operands(act))) << width;
+      EXPECT_TRUE(testing::same_bits(d_operands, operands(d))) << width;
+      EXPECT_TRUE(testing::same_bits(d_rows, d)) << width;
+    }
+  }
+}
+
 // Freed memory serves buffers of other sizes, and is whole again when they are freed. The system maps none anew.
 TEST(Buffer, MemoryIsDividedAndJoinedAgain) {
   constexpr int64_t kFloats = 8 << 20;

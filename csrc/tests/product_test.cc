@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/gemm.h"
 #include "model_fixture.h"
 #include "threads.h"
 
@@ -51,6 +52,31 @@ TEST_P(ProductTest, HasOneOrderOfOperations) {
   for (int threads : {1, 2, 3}) {
     const Threads several(threads);
     for (bool transposed : {false, true}) EXPECT_TRUE(same_bits(product(transposed, true), expected)) << threads;
+  }
+}
+
+// Factors that are operands already give the same bits, and so do some of the numbers of their rows.
+TEST_P(ProductTest, TakesOperands) {
+  const auto [m, n, k, precision] = GetParam();
+  constexpr int64_t kBefore = 6;
+  const auto operands = [p = precision](const at::Tensor& rows) {
+    const at::Tensor longer = at::cat({at::ones({rows.size(0), kBefore}), rows}, 1);
+    at::Tensor to = at::empty({rows.size(0), operand_width(p, longer.size(1))});
+    to_operands(longer.data_ptr<float>(), longer.size(1), rows.size(0), longer.size(1), p, to.data_ptr<float>());
+    return to;
+  };
+  const at::Tensor expected = product(false, true), b_operands = at::empty({k, operand_width(precision, n)}),
+                   rows = operands(a), columns = operands(a.t().contiguous());
+  to_operands(b.data_ptr<float>(), n, k, n, precision, b_operands.data_ptr<float>());
+  const Factor of_b{b_operands.data_ptr<float>(), b_operands.size(1), 1, true};
+  const Factor as_rows{rows.data_ptr<float>(), rows.size(1), 1, true, kBefore},
+      as_columns{columns.data_ptr<float>(), 1, columns.size(1), true, kBefore};
+  for (const Factor& of_a : {Factor{a.data_ptr<float>(), k, 1}, as_rows, as_columns}) {
+    for (const Factor& right : {Factor{b.data_ptr<float>(), n, 1}, of_b}) {
+      at::Tensor c = start.clone();
+      multiply_factors(precision, m, n, k, of_a, right, true, c.data_ptr<float>(), n);
+      EXPECT_TRUE(same_bits(c, expected)) << of_a.operands << of_a.row << right.operands;
+    }
   }
 }
 

@@ -344,12 +344,15 @@ func blockFloats(m torch.ModelConfig, bytes int64) int64 {
 func workFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
 	f, s := widestMLP(m), m.Shape
-	n := 3*m.HiddenSize + 3*q + 7*kv + 4*f + s.ChosenExperts*m.HiddenSize + s.Experts
-	widened := int64(0) // gates and values in float32 again
+	n := m.HiddenSize + (2*m.HiddenSize+3*f)*bytes/4 + 3*q + 7*kv + f + s.ChosenExperts*m.HiddenSize + s.Experts
+	widened := int64(0) // gates and values in float32 before they are kept
 	if bytes < 4 {
 		widened = 2 * f
+		n += (max(m.HiddenSize, q+2*kv) + q) / 2 // rows in bfloat16, of which float32 is read too
+		if s.Experts > 0 {
+			n += m.HiddenSize
+		}
 	}
-	n += widened
 	if recompute {
 		n += blockFloats(m, bytes) + 3*m.HiddenSize + q + 3*kv + f + widened +
 			s.ChosenExperts*(m.HiddenSize+s.ExpertSize)

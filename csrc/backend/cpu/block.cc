@@ -295,7 +295,7 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
       d_o_NQ(rows_of(rows, c.query_width())),
       d_act_NF(rows_of(rows, c.widest_mlp())),
       d_gate_up_N2F(rows_of(rows, operand_width(c.precision(), 2 * c.widest_mlp()))) {
-  if (c.shape.experts > 0) mlp_rows_NH = rows_of(rows, c.hidden_size);
+  if (c.shape.experts > 0 && c.precision() == Precision::kBfloat16) mlp_rows_NH = rows_of(rows, c.hidden_size);
   if (c.shape.residual_scale != 0) d_scaled_NH = rows_of(rows, c.hidden_size);
   if (c.shape.output_norms) d_out_NH = rows_of(rows, c.hidden_size);
 }
@@ -313,7 +313,9 @@ void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWo
   normed(kept.middle_NH, weights.mlp_norm_H, work.mlp_normed_NH);
   if (f > 0) glu_operands(config.shape.activation, floats(kept.gate_up_N2F), n, f, p, floats(work.act_NF), p);
   if (!config.mixes(layer)) return;
-  if (weights.mlp_norm_H.defined()) {
+  if (p == Precision::kFloat32) {
+    work.mlp_rows_NH = work.mlp_normed_NH;
+  } else if (weights.mlp_norm_H.defined()) {
     rms_norm(floats(kept.middle_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, floats(work.mlp_rows_NH), nullptr);
   } else {
     work.mlp_rows_NH = kept.middle_NH;
@@ -341,13 +343,13 @@ void Block::linear_backward(const Projection& of, int64_t rows, const float* dy,
     multiply_factors(p, out, in, rows, d.turned(p, out), x.factor(p, in), true, floats(to), in);
   }
   if (const at::Tensor& to = gradients.*of.bias; to.defined()) add_column_sums(dy, rows, out, floats(to));
-  const float* w = floats(weight);
+  Rows w{floats(weight)};
   if (packed != nullptr) {
-    buffer.reserve(out * in);
+    buffer.reserve(out * operand_width(p, in));
     (packed->*of.packed).unpack(0, out, buffer.data());
-    w = buffer.data();
+    w = {buffer.data(), true};
   }
-  multiply_factors(p, rows, in, out, d.factor(p, out), {w, in, 1}, false, dx, in);
+  multiply_factors(p, rows, in, out, d.factor(p, out), w.factor(p, in), false, dx, in);
   if (adapter == nullptr) return;
   lora_backward(config, lora[0].packed->*of.packed_lora, adapter->*of.lora, rows, in, out,
                 odd_columns(config, layer) ? Rows{dy} : d, x, gradients.*of.lora, dx, lora[0].dropout);

@@ -148,12 +148,12 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
   work.out.reserve(pairs * h);
   // One expert's matrix of all.
   const auto matrix = [&](const at::Tensor& all, std::vector<PackedMatrix> PackedExperts::*of, size_t e,
-                          Buffer& buffer) -> const float* {
+                          Buffer& buffer) -> Factor {
     const int64_t out = all.size(0) / experts, in = all.size(1);
-    if (packed == nullptr) return floats(all) + static_cast<int64_t>(e) * out * in;
-    buffer.reserve(out * in);
+    if (packed == nullptr) return Rows{floats(all) + static_cast<int64_t>(e) * out * in}.factor(p, in);
+    buffer.reserve(out * operand_width(p, in));
     (packed->*of)[e].unpack(0, out, buffer.data());
-    return buffer.data();
+    return Rows{buffer.data(), true}.factor(p, in);
   };
   const ExpertLora none({}, experts);
   const auto lora_of = [&](const BlockTensors* set, LoraTensors BlockTensors::*of) {
@@ -178,8 +178,8 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     float *act = inner.data(), *weighted = act + count * f, *d_act = weighted + count * f,
           *d_gate_up = d_act + count * f;
     glu(shape.activation, gate_up, count, f, act);
-    multiply(p, count, f, h, {own_dy, h, 1}, matrix(weights.expert_down_YF, &PackedExperts::down, e, unpacked), f,
-             false, d_act, f);
+    multiply_factors(p, count, f, h, {own_dy, h, 1}, matrix(weights.expert_down_YF, &PackedExperts::down, e, unpacked),
+                     false, d_act, f);
     std::copy_n(act, count * f, weighted);
     scale_rows(weighted, f, routes.weights.data() + first, count);
     if (!lora_down.each.empty()) {
@@ -198,9 +198,9 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     if (const at::Tensor& d = gradients.expert_gate_up_XH; d.defined()) {
       multiply(p, 2 * f, h, count, {d_gate_up, 1, 2 * f}, own_x, h, true, floats(d) + own * 2 * f * h, h);
     }
-    multiply(p, count, h, 2 * f, {d_gate_up, 2 * f, 1},
-             matrix(weights.expert_gate_up_XH, &PackedExperts::gate_up, e, unpacked), h, false,
-             work.out.data() + first * h, h);
+    multiply_factors(p, count, h, 2 * f, {d_gate_up, 2 * f, 1},
+                     matrix(weights.expert_gate_up_XH, &PackedExperts::gate_up, e, unpacked), false,
+                     work.out.data() + first * h, h);
     if (!lora_gate_up.each.empty()) {
       lora_backward(config, lora[0].packed->expert_gate_up[e], lora_gate_up.each[e], count, h, 2 * f, {d_gate_up},
                     {own_x}, d_lora_gate_up.each[e], work.out.data() + first * h);

@@ -179,7 +179,7 @@ void CpuNetwork::chunk_backward(const HeadRows& of, std::span<const Target> targ
   const float *x = rows_RH.const_data_ptr<float>(), *head = parameters_.root.head_VH.const_data_ptr<float>();
   const at::Tensor& d_head_VH = gradient.gradients->root.head_VH;
   thread_local Buffer unpacked;
-  if (packed_.frozen()) unpacked.reserve(kSoftmaxBlock * width);
+  if (packed_.frozen()) unpacked.reserve(kSoftmaxBlock * operand_width(config_.precision(), width));
   float *d_logits = block.data(), *dx = d_rows_RH.mutable_data_ptr<float>(),
         *d_hidden = gradient.d_hidden_NH.mutable_data_ptr<float>();
   static const PackedLora kNone;
@@ -208,13 +208,13 @@ void CpuNetwork::chunk_backward(const HeadRows& of, std::span<const Target> targ
       multiply(config_.precision(), columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true,
                floats(d_head_VH) + first * width, width);
     }
-    const float* weight = head + first * width;
+    Rows weight{head + first * width};
     if (packed_.frozen()) {
       packed_.head().unpack(first, columns, unpacked.data());
-      weight = unpacked.data();
+      weight = {unpacked.data(), true};
     }
-    multiply(config_.precision(), rows, width, columns, {d_logits, kSoftmaxBlock, 1}, weight, width, first > 0, dx,
-             width);
+    multiply_factors(config_.precision(), rows, width, columns, {d_logits, kSoftmaxBlock, 1},
+                     weight.factor(config_.precision(), width), first > 0, dx, width);
     lora.add(d_logits, first, columns);
     kept += rows * kSoftmaxBlock;
   });
