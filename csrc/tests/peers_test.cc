@@ -130,10 +130,10 @@ std::map<uint64_t, Output> together(const ModelConfig& config, int parts, const 
 }
 
 // Several processes sample as one does; on tensors up to rounding.
-void expect_as_one(const ModelConfig& config, const Shape& shape) {
+void expect_as_one(const ModelConfig& config, const Shape& shape, int count) {
   const Threads one{1};  // each rank has its own
   const Policy alone = policy_of(config);
-  const std::vector<Request> requests = varied_requests(24);
+  const std::vector<Request> requests = varied_requests(count);
   gyre_engine_config engine_config = roomy();
   engine_config.max_batch_tokens = 40;
   const auto want = generate(alone.decoder(), engine_config, requests);
@@ -159,14 +159,7 @@ class SampleTogether : public ::testing::TestWithParam<std::tuple<const char*, g
 
 TEST_P(SampleTogether, AsOneProcess) {
   const auto& [device, compute, shape] = GetParam();
-  expect_as_one(config_of(shape, device, compute), shape);
-}
-
-TEST_P(SampleTogether, AsOneProcessWithAnAdapter) {
-  const auto& [device, compute, shape] = GetParam();
-  ModelConfig config = config_of(shape, device, compute);
-  config.lora = {.rank = 3, .targets = GYRE_LORA_ALL, .scale = 0.7};
-  expect_as_one(config, shape);
+  expect_as_one(config_of(shape, device, compute), shape, 24);
 }
 
 std::string name_of(const auto& info) {
@@ -180,15 +173,19 @@ INSTANTIATE_TEST_SUITE_P(Devices, SampleTogether,
                                             ::testing::ValuesIn(kShapes)),
                          [](const auto& info) { return name_of(info); });
 
-TEST(SampleTogether, AdaptersOfExpertsAreThoseOfOneProcess) {
+// Of all modules; with heads of all kinds, and norms over all heads; of experts.
+TEST(SampleTogether, AdaptersAreThoseOfOneProcess) {
+  const Shape experts{"experts", 4, 2, true, false, true, 2, testing::experts_config};
+  const auto expect = [](const Shape& shape, const char* device, gyre_compute compute, uint32_t targets) {
+    ModelConfig config = config_of(shape, device, compute);
+    config.lora = {.rank = 3, .targets = targets, .scale = 0.7};
+    expect_as_one(config, shape, 8);
+  };
   for (const gyre_compute compute : {GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16}) {
-    Shape shape{"experts", 4, 2, true, false, true, 2, testing::experts_config};
-    for (const auto targets : {GYRE_LORA_EXPERTS, GYRE_LORA_EXPERTS_DOWN}) {
-      ModelConfig config = config_of(shape, "cpu", compute);
-      config.lora = {.rank = 3, .targets = static_cast<uint32_t>(targets | GYRE_LORA_V | GYRE_LORA_O), .scale = 0.7};
-      expect_as_one(config, shape);
-    }
+    for (const size_t i : {1, 3, 9}) expect(kShapes[i], "cpu", compute, GYRE_LORA_ALL);
+    expect(experts, "cpu", compute, GYRE_LORA_EXPERTS | GYRE_LORA_V | GYRE_LORA_O);
   }
+  expect(kShapes[3], "aten", GYRE_COMPUTE_F32, GYRE_LORA_ALL);
 }
 
 // Another adapter is in effect with the next step, and the base's share stays as it is.
