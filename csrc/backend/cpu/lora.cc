@@ -50,9 +50,12 @@ void PackedLora::add(const float* x, int64_t ldx, int64_t first, int64_t rows, f
   expand(buffer.data(), rows, y + first * ldy, ldy);
 }
 
-void LayerDropout::apply(uint32_t target, int64_t first, int64_t rows, int64_t width, const float* x, int64_t ldx,
-                         float* y) const {
-  drop(of->module(layer, target), of->histories.data() + first, rows, width, x, ldx, y, width);
+void LayerDropout::apply(uint32_t target, Precision p, int64_t first, int64_t rows, int64_t width, const float* x,
+                         int64_t ldx, float* y) const {
+  const DropKey key = of->module(layer, target);
+  const uint64_t* histories = of->histories.data() + first;
+  if (ldx == 0) return drop_operands(key, histories, rows, width, p, x, y);
+  drop(key, histories, rows, width, x, ldx, y, width);
 }
 
 namespace {
@@ -82,12 +85,10 @@ void PackedLora::add_dropped(const LayerDropout& dropout, const float* x, int64_
   for_dropped(rows, [&](int64_t run, int64_t n) {
     const int64_t at = first + run;
     for (const Part& part : parts) {
+      dropout.apply(part.target, precision, at, n, in, x + at * (ldx == 0 ? width : ldx), ldx, kept);
       if (ldx == 0) {
-        drop_operands(dropout.of->module(dropout.layer, part.target), dropout.of->histories.data() + at, n, in,
-                      precision, x + at * width, kept);
         part.a.multiply_operands(kept, n, nullptr, u, rank);
       } else {
-        dropout.apply(part.target, at, n, in, x + at * ldx, ldx, kept);
         part.a.multiply(kept, in, n, nullptr, u, rank);
       }
       scale_by(scale * dropout.of->scale(), n * rank, u);
@@ -130,8 +131,8 @@ void add_lora(std::span<const LoraRows> all, const PackedLora PackedLoraBlock::*
 
 namespace {
 
-// Gradients of some of a projection's modules, which have one input x[rows, in] and the A of `a` and a_SI: adds to da,
-// that of B from `at`, the first module's rows of it, on, and to dx, or overwrites it.
+// Gradients of some of a projection's modules, which have one input x[rows, in]: adds to da and db, and to dx or
+// overwrites it. `a` is packed from a_SI, the modules' own as b, da and db are.
 void modules_backward(Precision p, std::span<const PackedLora::Part> parts, const PackedMatrix& a, const float* a_SI,
                       const float* b, float scale, int64_t rows, int64_t in, int64_t out, Rows dy, Rows x, float* da,
                       float* db, bool add, float* dx) {
@@ -178,16 +179,10 @@ void lora_backward(const ModelConfig& config, const PackedLora& packed, const Lo
   const float scale = packed.scale * dropout->of->scale();
   for (const PackedLora::Part& part : packed.parts) {
     for_dropped(rows, [&](int64_t first, int64_t n) {
-      const float* from = x.data + first * x.stride(p, in);
-      if (x.operands) {
-        drop_operands(dropout->of->module(dropout->layer, part.target), dropout->of->histories.data() + first, n, in, p,
-                      from, kept);
-      } else {
-        dropout->apply(part.target, first, n, in, from, in, kept);
-      }
+      dropout->apply(part.target, p, first, n, in, x.data + first * x.stride(p, in), x.operands ? 0 : in, kept);
       modules_backward(p, {&part, 1}, part.a, a, b, scale, n, in, out,
                        {dy.data + first * dy.stride(p, out), dy.operands}, {kept, x.operands}, da, db, false, d_kept);
-      dropout->apply(part.target, first, n, in, d_kept, in, d_kept);
+      dropout->apply(part.target, p, first, n, in, d_kept, in, d_kept);
       add(dx + first * in, d_kept, n * in, dx + first * in);
     });
     a += packed.rank * in, da += packed.rank * in;

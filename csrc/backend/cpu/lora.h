@@ -23,8 +23,10 @@ struct LayerDropout {
   const Dropout* of;
   int64_t layer;
 
-  // y = x with zeros where it is dropped, of so many rows from `first` on, `width` floats each; y may be x.
-  void apply(uint32_t target, int64_t first, int64_t rows, int64_t width, const float* x, int64_t ldx, float* y) const;
+  // y = x with zeros where it is dropped, of so many rows from `first` on, of `width` numbers; y may be x. ldx = 0:
+  // both are operands in that precision.
+  void apply(uint32_t target, Precision p, int64_t first, int64_t rows, int64_t width, const float* x, int64_t ldx,
+             float* y) const;
 };
 
 // An adapter beside one projection.
