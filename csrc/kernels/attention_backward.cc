@@ -65,6 +65,12 @@ struct Block {
   std::vector<int64_t> start;           // positions of keys from here on
 };
 
+// Pieces of rows are too short for the processor to fetch the next ones by itself.
+constexpr int64_t kRowsAhead = 4;
+void fetch(const float* piece, int64_t n) {
+  for (int64_t j = 0; j < n; j += 16) __builtin_prefetch(piece + j);
+}
+
 void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) {
   const int64_t d = p.shape.head_dim, n = part.keys(), w = p.width;
   keys.first = part.first_key;
@@ -76,6 +82,8 @@ void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) 
   float* v = value.data();
   for (int64_t i = 0; i < n; ++i) {
     float* k = &keys.rows[static_cast<size_t>(i * w)];
+    fetch(p.a.k + (keys.first + i + kRowsAhead) * p.a.ld_k + kv_head * d, d);
+    fetch(p.a.v + (keys.first + i + kRowsAhead) * p.a.ld_v + kv_head * d, d);
     std::copy_n(p.a.k + (keys.first + i) * p.a.ld_k + kv_head * d, d, k);
     std::copy_n(p.a.v + (keys.first + i) * p.a.ld_v + kv_head * d, d, v);
     if (p.a.precision == Precision::kBfloat16) round_row(k, d), round_row(v, d);
@@ -93,8 +101,10 @@ void load_queries(const Problem& p, int64_t row, int64_t position, int64_t count
     const int64_t r = row + i / p.group, head = kv_head * p.group + i % p.group;
     const float* d_o = p.a.d_o + r * p.a.ld_o + head * d;
     const float* o = p.a.o + r * p.a.ld_o + head * d;
+    const float* q = p.a.q + r * p.a.ld_q + head * d;
     const auto at = static_cast<size_t>(i);
-    std::copy_n(p.a.q + r * p.a.ld_q + head * d, d, &b.q[static_cast<size_t>(i * w)]);
+    fetch(d_o + kRowsAhead * p.a.ld_o, d), fetch(o + kRowsAhead * p.a.ld_o, d), fetch(q + kRowsAhead * p.a.ld_q, d);
+    std::copy_n(q, d, &b.q[static_cast<size_t>(i * w)]);
     std::copy_n(d_o, d, &b.d_o[static_cast<size_t>(i * w)]);
     float delta = 0.0f;
     for (int64_t j = 0; j < d; ++j) delta += d_o[j] * o[j];

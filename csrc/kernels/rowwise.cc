@@ -170,10 +170,18 @@ void glu(int activation, const float* gate_up, int64_t rows, int64_t width, floa
 }
 
 void glu_operands(int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
-                  float* operands, Precision kept) {
+                  float* operands, Precision kept, float* keep) {
   const auto row = activation == GYRE_SILU ? glu_row<GYRE_SILU> : glu_row<GYRE_GELU_TANH>;
-  for_operands(rows, width, glu_grain(width), precision, operands,
-               [&](int64_t r, float* act) { row(kept_row(gate_up, r, 2 * width, kept), width, act); });
+  for_operands(rows, width, glu_grain(width), precision, operands, [&](int64_t r, float* act) {
+    const float* gate = kept_row(gate_up, r, 2 * width, kept);
+    row(gate, width, act);
+    if (keep == nullptr) return;
+    if (precision == Precision::kFloat32) {
+      std::copy_n(gate, 2 * width, keep + r * 2 * width);
+    } else {
+      join_pairs(gate, 2 * width, keep + r * width);
+    }
+  });
 }
 
 void glu_backward_operands(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
@@ -198,14 +206,6 @@ void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t 
     float* to = out + r * width;
     std::copy_n(from, width, to);
     if (precision == Precision::kBfloat16) round_row(to, width);
-  });
-}
-
-void narrow(const float* x, int64_t count, uint16_t* y) {
-  parallel_for(ceil_div(count, kGrainFloats), 1, [&](int64_t i) {
-    const int64_t first = i * kGrainFloats, n = std::min(kGrainFloats, count - first), whole = n / 2 * 2;
-    join_pairs(x + first, whole, reinterpret_cast<float*>(y + first));
-    if (whole < n) y[first + whole] = to_bf16(x[first + whole]);
   });
 }
 

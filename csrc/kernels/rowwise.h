@@ -38,9 +38,10 @@ void rms_norm_row_backward(const float* x, float rstd, const float* weight, cons
 //
 // act[rows, width] from gate_up[rows, 2 * width]. activation: gyre_activation.
 GYRE_KERNEL(void, glu, int activation, const float* gate_up, int64_t rows, int64_t width, float* act);
-// The same as operands of multiply_operands(). gate_up: f32, or of type `kept`.
+// The same as operands of multiply_operands(). gate_up: f32, or of type `kept`. keep: gate_up in the precision's type
+// is written there; null: nowhere.
 GYRE_KERNEL(void, glu_operands, int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
-            float* operands, Precision kept);
+            float* operands, Precision kept, float* keep);
 
 // d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width].
 GYRE_KERNEL(void, glu_backward, int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
@@ -67,8 +68,7 @@ GYRE_KERNEL(void, bend_logits, float* logits, int64_t rows, int64_t columns, int
 // d, the gradient of one row of bent logits, becomes that of the logits.
 GYRE_KERNEL(void, bend_backward, const float* bent, int64_t columns, float by, float cap, float* d);
 
-// bf16 numbers from f32, rounded, and back.
-GYRE_KERNEL(void, narrow, const float* x, int64_t count, uint16_t* y);
+// f32 numbers from bf16.
 GYRE_KERNEL(void, widen, const uint16_t* x, int64_t count, float* y);
 
 // sums[j] += sum over rows of d[r][j]: the gradient of a bias.

@@ -86,7 +86,7 @@ TEST(Operands, MultiplyLikeTheirRows) {
       rms_norm_operands(data(x), 7, width, data(scale), 1e-6f, precision, mutable_data(operands), nullptr);
       expect_same();
       glu(GYRE_SILU, data(gate_up), 7, width, mutable_data(rows));
-      glu_operands(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands), Precision::kFloat32);
+      glu_operands(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands), Precision::kFloat32, nullptr);
       expect_same();
     }
   }
@@ -189,12 +189,15 @@ TEST(Glu, OfKeptGatesAsOperands) {
     for (const Precision p : {Precision::kFloat32, Precision::kBfloat16}) {
       at::Tensor kept = at::zeros_like(gate_up), rows = kept.clone(), act = at::empty({9, width}), d = kept.clone(),
                  d_rows = kept.clone();
+      at::Tensor act_operands = at::empty({9, operand_width(p, width)});
+      glu_operands(GYRE_SILU, data(gate_up), 9, width, p, mutable_data(act_operands), Precision::kFloat32,
+                   mutable_data(kept));
       if (p == Precision::kBfloat16) {
-        auto* halves = reinterpret_cast<uint16_t*>(mutable_data(kept));
-        narrow(data(gate_up), gate_up.numel(), halves);
-        widen(halves, gate_up.numel(), mutable_data(rows));
+        widen(reinterpret_cast<uint16_t*>(mutable_data(kept)), gate_up.numel(), mutable_data(rows));
+        EXPECT_TRUE(testing::same_bits(rows, gate_up.to(at::kBFloat16).to(at::kFloat)));
       } else {
-        rows = kept = gate_up;
+        EXPECT_TRUE(testing::same_bits(kept, gate_up));
+        rows = kept;
       }
       const auto operands = [&](const at::Tensor& x) {
         at::Tensor to = at::empty({9, operand_width(p, x.size(1))});
@@ -203,8 +206,8 @@ TEST(Glu, OfKeptGatesAsOperands) {
       };
       glu(GYRE_SILU, data(rows), 9, width, mutable_data(act));
       glu_backward(GYRE_SILU, data(rows), data(d_act), 9, width, mutable_data(d));
-      at::Tensor act_operands = at::empty({9, operand_width(p, width)}), d_operands = at::empty_like(operands(d));
-      glu_operands(GYRE_SILU, data(kept), 9, width, p, mutable_data(act_operands), p);
+      at::Tensor d_operands = at::empty_like(operands(d));
+      glu_operands(GYRE_SILU, data(kept), 9, width, p, mutable_data(act_operands), p, nullptr);
       glu_backward_operands(GYRE_SILU, data(kept), data(d_act), 9, width, p, mutable_data(d_rows),
                             mutable_data(d_operands));
       EXPECT_TRUE(testing::same_bits(act_operands, operands(act))) << width;

@@ -262,7 +262,8 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     glu(config.shape.activation, gate_up, n, f, act);
     joined_NF = parallel->intermediate(at::from_blob(act, {n, f}), mixed ? &Slice::shared : &Slice::intermediate);
   } else if (f > 0) {
-    glu_operands(config.shape.activation, gate_up, n, f, p, act, Precision::kFloat32);
+    glu_operands(config.shape.activation, gate_up, n, f, p, act, Precision::kFloat32,
+                 work.gate_up_N2F.defined() && kept.read_again ? floats(kept.gate_up_N2F) : nullptr);
   }
   at::Tensor down_NH = project([&](float* y) {
     const float* bias = floats(weights.down_bias_H);
@@ -282,7 +283,6 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   });
   normalize_output(down_NH, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N);
   add(middle, floats(down_NH), n * h, floats(output_NH));
-  if (work.gate_up_N2F.defined() && kept.read_again) narrow(gate_up, n * 2 * f, halves(kept.gate_up_N2F));
 }
 
 BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
@@ -311,7 +311,7 @@ void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWo
   normed(kept.input_NH, weights.attn_norm_H, work.attn_normed_NH);
   rotate(pass, floats(kept.qkv_NR), floats(work.heads_NE));
   normed(kept.middle_NH, weights.mlp_norm_H, work.mlp_normed_NH);
-  if (f > 0) glu_operands(config.shape.activation, floats(kept.gate_up_N2F), n, f, p, floats(work.act_NF), p);
+  if (f > 0) glu_operands(config.shape.activation, floats(kept.gate_up_N2F), n, f, p, floats(work.act_NF), p, nullptr);
   if (!config.mixes(layer)) return;
   if (p == Precision::kFloat32) {
     work.mlp_rows_NH = work.mlp_normed_NH;

@@ -115,7 +115,8 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
     glu(shape.activation, gate_up, pairs, f, work.act.data());
     joined = parallel->intermediate(at::from_blob(work.act.data(), {pairs, f}), &Slice::expert).contiguous();
   } else {
-    glu_operands(shape.activation, gate_up, pairs, f, p, work.act.data(), Precision::kFloat32);
+    glu_operands(shape.activation, gate_up, pairs, f, p, work.act.data(), Precision::kFloat32,
+                 p == Precision::kBfloat16 && keep_gate_up ? floats(kept.gate_up_C2F) : nullptr);
   }
   work.out.reserve(pairs * ldy);
   for_experts(routes, [&](size_t e, int64_t first, int64_t count) {
@@ -133,7 +134,6 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
     scale_rows(to, ldy, routes.weights.data() + first, count);
   });
   scatter_add_rows(work.out.data(), ldy, routes.rows.data(), pairs, y);
-  if (p == Precision::kBfloat16 && keep_gate_up) narrow(gate_up, pairs * 2 * f, halves(kept.gate_up_C2F));
 }
 
 void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kept, const at::Tensor& d_router_NE,
