@@ -132,8 +132,8 @@ gyre_status gyre_measure(int32_t compute, double* bandwidth, double* gemm_flops)
     *bandwidth = read_bandwidth();
     gyre::release_idle_memory();  // its buffer is larger than most
     const bool half = compute == GYRE_COMPUTE_BF16;
-    *gemm_flops = multiply_rate(*gyre::variant_in_use().kernels,
-                                half ? gyre::Precision::kBfloat16 : gyre::Precision::kFloat32);
+    *gemm_flops =
+        multiply_rate(*gyre::variant_in_use().kernels, half ? gyre::Precision::kBfloat16 : gyre::Precision::kFloat32);
   });
 }
 

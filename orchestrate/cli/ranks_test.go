@@ -345,7 +345,7 @@ func TestLostRanksEndTheRun(t *testing.T) {
 	ranksConfig(t, stormy)
 	random := rand.New(rand.NewPCG(testSeed(t), 2))
 	folder := filepath.Join(stormy, "runs/tiny")
-	for n := range orThorough(2, 20) {
+	for n := 0; n < orThorough(2, 20); n++ {
 		rank, moment := random.IntN(3), func() { time.Sleep(time.Duration(random.Int64N(2 * int64(alone)))) }
 		if n%3 == 2 {
 			moment = saving(folder, time.Minute)
