@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type Rules struct {
 	Sampling func(turn int) torch.Sampling // MaxTokens is the most that a client may ask for
 	MaxTurns int
 	Task     envs.Task // that a client is told of
+	Members  int       // of the group
+	Batch    int       // that it is played for: no session of it is opened once those of the next one are
 }
 
 // Conversation is a session at the gateway.
@@ -123,7 +126,8 @@ func (r *runner) attend(ctx context.Context, plan Plan, outside envs.Outside) er
 	p := r.player
 	sampling := p.sampling(plan, r)
 	task := envs.Task{Seed: r.seed, Group: r.group, Stream: string(plan.Stream)}
-	conversation, err := p.gateway.Open(Rules{MaxTurns: r.source.MaxTurns, Task: task,
+	conversation, err := p.gateway.Open(Rules{MaxTurns: r.source.MaxTurns, Task: task, Members: r.source.GroupSize,
+		Batch: cmp.Or(plan.Batch, plan.Step),
 		Sampling: func(turn int) torch.Sampling {
 			own := sampling
 			own.Seed = p.drawSeed(plan, r.index, turn)

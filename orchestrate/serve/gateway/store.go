@@ -136,28 +136,40 @@ func (s *Store) Of(r *http.Request) (openai.Session, error) {
 
 var errNobody = serve.Refuse(http.StatusTooManyRequests, "no episode waits for a client now: try again later")
 
-// claim gives an offered session to a client. Clients with the same label get the members of one group.
+// claim gives an offered session to a client. Clients with the same label get the members of one group. Those of them
+// that are not offered yet are waited for: another group is for another label.
 func (s *Store) claim(label string) (*Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	labels, taken := map[int64]string{}, map[int64]bool{} // of groups, by their seeds
+	type group struct {
+		label   string
+		claimed int
+	}
+	groups := map[int64]group{} // by their seeds
 	var offered []*Session
+	var newest *Session
 	for _, one := range s.sessions {
 		switch state := one.state(); {
 		case state.offered:
 			offered = append(offered, one)
 		case state.claimed:
-			labels[one.rules.Task.Seed], taken[one.rules.Task.Seed] = state.label, true
+			groups[one.rules.Task.Seed] = group{state.label, groups[one.rules.Task.Seed].claimed + 1}
+		}
+		if newest == nil || one.number > newest.number {
+			newest = one
 		}
 	}
 	slices.SortFunc(offered, func(a, b *Session) int { return a.number - b.number })
-	fits := func(one *Session) bool {
-		seed := one.rules.Task.Seed
-		return taken[seed] && labels[seed] == label
-	}
-	at := slices.IndexFunc(offered, fits)
+	of := func(one *Session) group { return groups[one.rules.Task.Seed] }
+	at := slices.IndexFunc(offered, func(one *Session) bool { return of(one).claimed > 0 && of(one).label == label })
 	if at < 0 {
-		at = slices.IndexFunc(offered, func(one *Session) bool { return !taken[one.rules.Task.Seed] })
+		for _, one := range s.sessions {
+			own, now := of(one), one.rules.Batch == newest.rules.Batch && one.rules.Task.Stream == newest.rules.Task.Stream
+			if now && label != "" && own.label == label && 0 < own.claimed && own.claimed < one.rules.Members {
+				return nil, errNobody
+			}
+		}
+		at = slices.IndexFunc(offered, func(one *Session) bool { return of(one).claimed == 0 })
 	}
 	if at < 0 {
 		return nil, errNobody

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"gyre/envs"
 	_ "gyre/envs/arithmetic"
 	_ "gyre/envs/gateway"
 	"gyre/orchestrate/config"
@@ -363,4 +365,37 @@ func TestOnlyThisMachineIsAnswered(t *testing.T) {
 	if _, err := openTraining(rollout.GatewayOptions{Listen: "0.0.0.0:0"}); err == nil {
 		t.Error("the gateway listens to everybody")
 	}
+}
+
+// The second client of a label waits for the other member of its group, though a session of another group is offered.
+func TestALabelWaitsForItsGroup(t *testing.T) {
+	tokenizer, err := policyinit.BytesOnly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(tokenizer, Limits{})
+	s.training = true
+	open := func(seed int64, batch int) *Session {
+		one, err := s.open(rollout.Rules{Task: envs.Task{Seed: seed, Stream: "train"}, Members: 2, Batch: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one.Offer()
+		return one
+	}
+	claims := func(label string, want *Session) {
+		t.Helper()
+		if got, err := s.claim(label); got != want || (want == nil) != errors.Is(err, errNobody) {
+			t.Errorf("%q got %p (%v), want %p", label, got, err, want)
+		}
+	}
+	claims("a", open(0, 1))
+	second := open(1, 1)
+	claims("a", nil)
+	claims("b", second)
+	claims("a", open(0, 1))
+	claims("a", open(2, 1)) // its group is complete
+	claims("", open(3, 1))
+	claims("", open(4, 1))
+	claims("b", open(5, 2)) // the batch of its incomplete group is over
 }
