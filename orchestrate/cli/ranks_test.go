@@ -198,7 +198,7 @@ func TestRanksAgree(t *testing.T) {
 		return filepath.Join(dir, "runs", name)
 	}
 	one := train("one")
-	for _, n := range orThorough([]string{"4"}, []string{"2", "3", "4"}) { // of mini-batches of three samples one of 4 has none
+	for _, n := range orThorough([]string{"4"}, []string{"2", "3", "4"}) { // one of 4 has none of three samples
 		many := train("r"+n, "--ranks", n)
 		closeMetrics(t, one, many, 1e-4)
 		if d := farthest(t, filepath.Join(one, "global_step_2/actor/model.safetensors"),

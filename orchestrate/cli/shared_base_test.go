@@ -43,7 +43,8 @@ func TestRunsOnOneBaseHaveTheBitsOfRunsAlone(t *testing.T) {
 		return summary(t, filepath.Join(dir, "studies/tiny"))
 	}
 	want := study(alone)
-	killWhenStepsAreLogged(t, killed, orThorough(2, 6), "sweep", sharedStudy(t, killed), "--shared-base", "--slots", "5")
+	killWhenStepsAreLogged(t, killed, orThorough(2, 6), "sweep", sharedStudy(t, killed), "--shared-base", "--slots",
+		"5")
 	for dir, got := range map[string][]map[string]any{shared: study(shared, "--shared-base"),
 		killed: study(killed, "--shared-base")} {
 		for i := range min(len(got), len(want)) { // the words of an error say which request met it

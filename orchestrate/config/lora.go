@@ -83,8 +83,10 @@ func (c *Config) checkLoRA(defined func(path string) bool, report func(key, form
 		if c.Model.Device != "cpu" {
 			report("lora.dropout", "is computed on the CPU only, but model.device = %q: leave it out", c.Model.Device)
 		}
-		if slices.ContainsFunc(c.LoRA.Targets.Modules(), func(m string) bool { return slices.Contains(expertModules, m) }) {
-			report("lora.dropout", "adapters of experts have none (nor have PEFT's): leave it out, or experts out of lora.targets")
+		ofExperts := func(module string) bool { return slices.Contains(expertModules, module) }
+		if slices.ContainsFunc(c.LoRA.Targets.Modules(), ofExperts) {
+			report("lora.dropout", "adapters of experts have none (nor have PEFT's): leave it out, or experts out of "+
+				"lora.targets")
 		}
 	}
 	switch base, m := c.Model.BaseDType, &c.Model; {

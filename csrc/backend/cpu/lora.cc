@@ -69,10 +69,6 @@ void for_dropped(int64_t rows, Body&& body) {
   for (int64_t first = 0; first < rows; first += kDropped) body(first, std::min(kDropped, rows - first));
 }
 
-void scale_by(float by, int64_t count, float* x) {
-  for (int64_t i = 0; i < count; ++i) x[i] *= by;
-}
-
 }  // namespace
 
 void PackedLora::add_dropped(const LayerDropout& dropout, const float* x, int64_t ldx, int64_t first, int64_t rows,
@@ -91,7 +87,7 @@ void PackedLora::add_dropped(const LayerDropout& dropout, const float* x, int64_
       } else {
         part.a.multiply(kept, in, n, nullptr, u, rank);
       }
-      scale_by(scale * dropout.of->scale(), n * rank, u);
+      gyre::scale(u, n * rank, scale * dropout.of->scale());
       part.b.add(u, rank, n, y + at * ldy + part.first, ldy);
     }
   });
@@ -145,7 +141,7 @@ void modules_backward(Precision p, std::span<const PackedLora::Part> parts, cons
   } else {
     a.multiply(x.data, in, rows, nullptr, u, all);
   }
-  scale_by(scale, rows * all, u);
+  gyre::scale(u, rows * all, scale);
   int64_t at = 0;
   for (const PackedLora::Part& part : parts) {
     const int64_t count = part.b.out();
@@ -155,7 +151,7 @@ void modules_backward(Precision p, std::span<const PackedLora::Part> parts, cons
     multiply_factors(p, rows, rank, count, d, {b, rank, 1}, false, du + at, all);
     b += count * rank, db += count * rank, at += rank;
   }
-  scale_by(scale, rows * all, du);
+  gyre::scale(du, rows * all, scale);
   multiply_factors(p, all, in, rows, {du, 1, all}, x.factor(p, in), true, da, in);
   multiply(p, rows, in, all, {du, all, 1}, a_SI, in, add, dx, in);
 }

@@ -164,8 +164,9 @@ func (s *Store) claim(label string) (*Session, error) {
 	at := slices.IndexFunc(offered, func(one *Session) bool { return of(one).claimed > 0 && of(one).label == label })
 	if at < 0 {
 		for _, one := range s.sessions {
-			own, now := of(one), one.rules.Batch == newest.rules.Batch && one.rules.Task.Stream == newest.rules.Task.Stream
-			if now && label != "" && own.label == label && 0 < own.claimed && own.claimed < one.rules.Members {
+			rules, own := one.rules, of(one)
+			now := rules.Batch == newest.rules.Batch && rules.Task.Stream == newest.rules.Task.Stream
+			if now && label != "" && own.label == label && 0 < own.claimed && own.claimed < rules.Members {
 				return nil, errNobody
 			}
 		}

@@ -84,7 +84,8 @@ func (s *server) waiting(t work.Task) (worker.Figures, error) {
 		figures.Parts["waiting"] += waited / (waitingSteps - settled + 1)
 	}
 	if figures.Seconds == 0 {
-		return figures, fmt.Errorf("gyre train logged no time of step %d or later, expected %d steps", settled, waitingSteps)
+		return figures, fmt.Errorf("gyre train logged no time of step %d or later, expected %d steps", settled,
+			waitingSteps)
 	}
 	return figures, nil
 }

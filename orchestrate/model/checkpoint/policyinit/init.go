@@ -1,5 +1,6 @@
 // Package policyinit makes small policies from nothing: a decoder of any supported family with random weights, and a
-// byte-level BPE tokenizer learned from a corpus, or another model's. Everything follows from the options, seed included.
+// byte-level BPE tokenizer learned from a corpus, or another model's. Everything follows from the options, seed
+// included.
 package policyinit
 
 import (
@@ -28,7 +29,7 @@ type Options struct {
 	Std                                                 float64 // of the weights
 	Seed                                                uint64
 	Corpus                                              []string // what the tokenizer is learned from
-	Tokenizer                                           string   // directory of the model whose tokenizer it takes instead
+	Tokenizer                                           string   // instead: that of the model in this directory
 }
 
 // Defaults make a Llama of about 0.9 million parameters.
