@@ -1,5 +1,5 @@
 // The C ABI of Gyre's engine and trainer: the only header that cgo sees. Its one caller is the Go package torch, whose
-// documentation says what the functions do; here is what the two sides agree on.
+// documentation says what functions, fields and constants mean; here is what the two sides agree on beyond that.
 //
 // Conventions
 //  * Every function that can fail returns a gyre_status; when it is not GYRE_OK, gyre_message() says why. No C++
@@ -104,13 +104,9 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
 typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;  // Go has more: nothing here reads it
 typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
 typedef enum { GYRE_SILU = 0, GYRE_GELU_TANH = 1 } gyre_activation;
-// What a layer is like. Bits.
-typedef enum {
-  GYRE_LAYER_WINDOW = 1,  // sees the last `window` positions, its own among them
-  GYRE_LAYER_NOPE = 2,    // without rotary embedding
-  GYRE_LAYER_LOCAL = 4,   // its rotations are those of local_rope
-  GYRE_LAYER_DENSE = 8    // an MLP of intermediate_size in place of experts
-} gyre_layer;
+// What a layer is like. Bits: it sees the last `window` positions, its own among them; its heads do not rotate, or by
+// local_rope; an MLP of intermediate_size is in the place of experts.
+typedef enum { GYRE_LAYER_WINDOW = 1, GYRE_LAYER_NOPE = 2, GYRE_LAYER_LOCAL = 4, GYRE_LAYER_DENSE = 8 } gyre_layer;
 typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
 
 // Type of a model's arithmetic; parameters and gradients are f32 in any case. AUTO: bfloat16 on a GPU, float32
@@ -287,9 +283,7 @@ typedef struct {
   const char *name, *range;
   double value;
 } gyre_loss_constant;
-// What a loss reads of a token that only the whole mini-batch tells, and that the caller therefore computes: nothing;
-// the mean of log-prob - old log-prob over the tokens of its episode; whether it is among the tokens that Clip-Cov,
-// KL-Cov choose by the covariance of log-prob and advantage.
+// What a loss reads of a token that only the whole mini-batch tells.
 typedef enum {
   GYRE_OVER_BATCH_NONE = 0,
   GYRE_OVER_BATCH_MEAN_LOG_RATIO = 1,
@@ -309,16 +303,10 @@ typedef struct {
   double constants[GYRE_LOSS_CONSTANTS];
 } gyre_task_loss;
 
-// SUPPORT is no estimator: the divergence of both distributions over the reference's support and one outcome beside it.
 typedef enum { GYRE_KL_NONE, GYRE_KL_K1, GYRE_KL_ABS, GYRE_KL_K2, GYRE_KL_K3, GYRE_KL_SUPPORT } gyre_kl;
 
-// What a term of the loss measures of a token: L_t of the task's loss, the entropy H_t, the divergence KL_t from the
-// reference, how unevenly the experts of its sequence are loaded B_t.
 typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2, GYRE_TERM_BALANCE = 3 } gyre_term_kind;
 
-// loss = Σ over terms Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t  |  balance_coef · B_t )  over
-// tokens with mask 1. The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the
-// WHOLE batch), so the sum over micro-batches is the batch loss exactly.
 typedef struct {
   gyre_task_loss task;
   double temperature;
@@ -329,9 +317,6 @@ typedef struct {
   double balance_coef;
 } gyre_policy_loss;
 
-// What the passes of an update drop of the inputs of an adapter's modules but the embedding, whatever way its rows are
-// packed: each number with this probability, as a function of the key, layer, module and the tokens up to the row's
-// own. What is kept is divided by 1 - probability.
 typedef struct gyre_dropout {
   double probability GYRE_DEFAULT(0);  // below 1; 0: nothing
   uint64_t key GYRE_DEFAULT(0);
@@ -359,15 +344,11 @@ typedef struct {
 
 // Sums over the masked tokens of this call, in f64.
 typedef struct {
-  double loss;           // of what `into` holds the gradient of: the term with its weights and its coefficient
-  double value;          // Σ weight · L, H or KL, without the coefficient
-  double clipped;        // tokens where the clipped branch was larger
-  double clipped_lower;  // tokens where the dual clip acted
+  double loss, value, clipped, clipped_lower;
 } gyre_term_stats;
 
 typedef struct {
-  double tokens, log_ratio;  // Σ clamp(old - new, ±20): the ppo_kl numerator
-  double logprob_gap_max;    // |new - old|
+  double tokens, log_ratio, logprob_gap_max;
 } gyre_policy_stats;
 
 // Forward and backward of one micro-batch. term_stats holds one entry per term (both may be empty: a forward
@@ -378,9 +359,7 @@ gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, con
                                  gyre_term_stats* term_stats);
 
 typedef struct {
-  double tokens, loss;  // Σ weight·½·max(...)
-  double clipped;       // tokens where the clipped branch was larger
-  double value_sum;     // Σ V
+  double tokens, loss, clipped, value_sum;
 } gyre_value_stats;
 
 // clip <= 0: off, and old_values may be NULL, as values_out may.
@@ -405,7 +384,6 @@ gyre_status gyre_optimizer_configure(gyre_optimizer* opt, const gyre_adamw_confi
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
-// What the fields of an engine's structs of numbers mean, torch/engine.go says.
 typedef struct gyre_engine_config {
   int64_t kv_bytes GYRE_DEFAULT(0), max_sequences GYRE_DEFAULT(0), max_length GYRE_DEFAULT(0);
   int64_t max_batch_tokens GYRE_DEFAULT(0);
@@ -439,8 +417,6 @@ typedef enum {
   GYRE_FINISH_NOT_FINITE = 4  // the logits of its policy, while requests of other policies go on
 } gyre_finish;
 
-// Which unfinished requests leave their keys and values in the engine when they have drawn a token: those that are
-// aborted; those that reach max_tokens, too.
 typedef enum { GYRE_KEEP_NONE = 0, GYRE_KEEP_ABORTED = 1, GYRE_KEEP_CUT = 2 } gyre_keep;
 
 typedef struct {
@@ -454,15 +430,11 @@ typedef struct {
   const int64_t* stop_string_lens;
   int64_t num_stop_strings;
   const gyre_model* policy;  // NULL: the engine's model. Its base, or an adapter beside that
-  // The last so many tokens of the prompt were drawn for this request before: its reply goes on from there. They count
-  // as output (positions of draws, max_tokens, stop strings) and are polled with log-probs of 0.
+  // The last so many tokens of the prompt, drawn for this request before. They count as output: positions of draws,
+  // max_tokens, stop strings.
   int64_t drawn;
-  // Needs a pool for max_sequences sequences of max_length tokens. Keys and values stay until a request of this id is
-  // submitted, or gyre_engine_forget.
   int32_t keep;  // gyre_keep
-  // The prompt's keys and values are those kept under this id, whatever weights computed them. What a sequence computes
-  // from there on is shared with nobody.
-  bool kept;
+  bool kept;     // what a sequence computes from the kept keys and values on is shared with nobody
 } gyre_request;
 
 typedef struct {
@@ -509,26 +481,23 @@ gyre_status gyre_engine_forget(gyre_engine* engine);
 gyre_status gyre_engine_sleep(gyre_engine* engine);
 void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);
 // After gyre_model_tensor_parallel: waits for the first rank's engine to make a step and computes this rank's shard of
-// it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in
-// a step cannot be followed further: the group is to be aborted.
+// it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in a step cannot be
+// followed further: the group is to be aborted.
 gyre_status gyre_engine_follow(gyre_engine* engine, bool* more);
 // Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not tensor parallel.
 gyre_status gyre_engine_dismiss(gyre_engine* engine);
 
 // ---- models over ranks -----------------------------------------------------------------------------------------
-// Functions marked COLLECTIVE are called by all ranks, in the same order. With GYRE_SHARD_FULL that is everything that
-// makes a pass: gyre_model_score, _values and _logits, gyre_policy_backward (with the same buffers in the same order)
-// and gyre_value_backward; a rank without work gives a batch of no sequences. In all modes: what reads sums of
-// gradients
-// (_dot, _products, _sketch) and gyre_optimizer_step, before which gradients become sums over all ranks by themselves.
+// Functions marked COLLECTIVE are called by all ranks, in the same order. So is everything that makes a pass with
+// GYRE_SHARD_FULL (gyre_policy_backward with the same buffers in the same order; a rank without work gives a batch of
+// no sequences) and, in all modes, what reads sums of gradients (_dot, _products, _sketch) and gyre_optimizer_step,
+// before which gradients become sums over all ranks by themselves.
 
 // COLLECTIVE. Makes an engine's copy of the weights, block by block: with GYRE_SHARD_FULL before the first step of any
 // engine after an update or gyre_engine_sleep. Does nothing in the other modes.
 gyre_status gyre_model_gather(gyre_model* model);
-// COLLECTIVE over the group: engines made from here on sample with all of its ranks
-// together, each of which has some heads, columns and rows of the vocabulary of the packed weights, and the keys and
-// values of its heads. Tokens and log-probs are those of one rank, bit for bit on the CPU's kernels. Requests go to the
-// engine of the group's first rank; the others call gyre_engine_follow. A group of one changes nothing.
+// COLLECTIVE over the group: engines made from here on sample with all of its ranks together. Requests go to the engine
+// of the group's first rank; the others call gyre_engine_follow.
 gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group);
 // Whether gyre_model_tensor_parallel would divide a model of this configuration over so many ranks:
 // GYRE_INVALID_ARGUMENT says which numbers it can be divided over.
