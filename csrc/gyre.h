@@ -8,7 +8,7 @@
 //    optimizers keep their model, models their group; gradients go before their model. No other argument is NULL
 //    unless that is said.
 //  * Arrays are dense, caller-owned, as long as the caller says, and only read or written during the call.
-//  * Structs of numbers are C++'s own and, field by field, Go's (torch/layout.go): neither side converts them.
+//  * Structs of numbers are C++'s own and, field by field, Go's (torch/types.go): neither side converts them.
 //  * Rows of a batch are packed: sequence s owns positions offsets[s] .. offsets[s+1]-1. Everything that has one value
 //    per token is TOKEN-ALIGNED: entry t speaks of token ids[t] given the tokens before it in its sequence, so entry
 //    offsets[s] (a first token) is never defined and must have mask 0.

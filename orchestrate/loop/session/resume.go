@@ -15,7 +15,7 @@ import (
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/forecast"
-	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/orchestrate/run/rundir"
@@ -30,7 +30,7 @@ type State struct {
 	KL        advantage.Controller `json:"kl"`      // of the divergence in the rewards
 	KLFrom    *penaltySettings     `json:"kl_from"` // the configuration that KL began with
 	// the coefficient of the entropy bonus, where it follows a target
-	Entropy *train.EntropyControl `json:"entropy,omitempty"`
+	Entropy *schedule.EntropyControl `json:"entropy,omitempty"`
 	// optimizer steps of supervised fine-tuning, which its metrics count
 	ActorSteps int64 `json:"actor_steps"`
 	// of supervised fine-tuning, by the loss on held-out demonstrations; 0 = none

@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
 	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
@@ -41,12 +42,12 @@ type Selection struct {
 // of a batch.
 type preparation struct {
 	*session.Session
-	clock   *session.Clock        // nil: its times are not taken
-	given   bool                  // episodes are given instead of played
-	older   bool                  // weights before the present ones may have drawn the tokens
-	exact   bool                  // the sampler's log-probs equal the trainer's on this machine
-	penalty *advantage.Controller // of the divergence in the rewards; nil: it is not in them
-	entropy *train.EntropyControl // nil: the coefficient of the bonus is fixed
+	clock   *session.Clock           // nil: its times are not taken
+	given   bool                     // episodes are given instead of played
+	older   bool                     // weights before the present ones may have drawn the tokens
+	exact   bool                     // the sampler's log-probs equal the trainer's on this machine
+	penalty *advantage.Controller    // of the divergence in the rewards; nil: it is not in them
+	entropy *schedule.EntropyControl // nil: the coefficient of the bonus is fixed
 }
 
 // choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches the groups'

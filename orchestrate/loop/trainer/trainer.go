@@ -28,8 +28,8 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
-	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/interrupt"
 )
 
@@ -98,7 +98,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 		return err
 	}
 	if c.Algorithm.EntropyTarget > 0 && t.State.Entropy == nil {
-		t.State.Entropy = &train.EntropyControl{Coef: min(max(c.Algorithm.EntropyCoef, 0), c.Algorithm.EntropyMax)}
+		t.State.Entropy = &schedule.EntropyControl{Coef: min(max(c.Algorithm.EntropyCoef, 0), c.Algorithm.EntropyMax)}
 	}
 	if c.Algorithm.EntropyTarget > 0 {
 		t.preparation.entropy = t.State.Entropy

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
 )
 
@@ -177,5 +178,14 @@ func TestOptimizerState(t *testing.T) {
 	if err := LoadOptimizer(filepath.Join(t.TempDir(), "none.safetensors"), m, o); err == nil ||
 		!strings.Contains(err.Error(), "without optimizer state") {
 		t.Errorf("no state: %v", err)
+	}
+}
+
+func TestFloatTypesAreNumberedAlike(t *testing.T) {
+	for file, memory := range map[weights.DType]torch.DType{weights.F32: torch.F32, weights.F16: torch.F16,
+		weights.BF16: torch.BF16, weights.F64: torch.F64} {
+		if inMemory(file) != memory || weights.DType(memory) != file || file.String() != memory.String() {
+			t.Errorf("%v in files is %d, in memory %d", file, file, memory)
+		}
 	}
 }

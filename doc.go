@@ -1,2 +1,0 @@
-// Gyre trains language-model agents with reinforcement learning and shows why the training moves the way it does.
-package main
