@@ -11,12 +11,12 @@
 namespace gyre {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("sharding: " + what); }
+[[noreturn]] void refuse_shards(const std::string& what) { throw std::invalid_argument("sharding: " + what); }
 
 bool is_own(const ParameterSet& set) { return set.residence == nullptr; }  // see Backend::make_own_gradients
 
 ShardedSet& sharded(const ParameterSet& set) {
-  if (is_own(set)) refuse("a buffer of one rank's own is not a sum over ranks: add it to one");
+  if (is_own(set)) refuse_shards("a buffer of one rank's own is not a sum over ranks: add it to one");
   return static_cast<ShardedSet&>(*set.residence);
 }
 
@@ -55,7 +55,7 @@ class ShardedBackend : public Backend {
     return set;
   }
   ParameterSet make_own_gradients() const override {
-    if (eager()) refuse("one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
+    if (eager()) refuse_shards("one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
     return inner_->make_set();
   }
   ParameterSet make_moments() const override {
@@ -183,17 +183,17 @@ class ShardedBackend : public Backend {
 void check(const Sharding& s) {
   const int size = s.group == nullptr ? 1 : s.group->size();
   if (s.replicas < 1 || size % s.replicas != 0) {
-    refuse("replicas is " + std::to_string(s.replicas) + ", expected a divisor of the " + std::to_string(size) +
-           " ranks");
+    refuse_shards("replicas is " + std::to_string(s.replicas) + ", expected a divisor of the " + std::to_string(size) +
+                  " ranks");
   }
-  if (s.prefetch < 0) refuse("prefetch is " + std::to_string(s.prefetch) + ", expected at least 0");
+  if (s.prefetch < 0) refuse_shards("prefetch is " + std::to_string(s.prefetch) + ", expected at least 0");
   if (!s.deterministic) return;
   if (s.lanes < 1 || s.lanes % size != 0) {
-    refuse("lanes is " + std::to_string(s.lanes) + ", expected a multiple of the " + std::to_string(size) +
-           " ranks (deterministic sums)");
+    refuse_shards("lanes is " + std::to_string(s.lanes) + ", expected a multiple of the " + std::to_string(size) +
+                  " ranks (deterministic sums)");
   }
-  if (s.replicas > 1) refuse("deterministic sums need replicas = 1, got " + std::to_string(s.replicas));
-  if (s.bfloat16) refuse("deterministic sums need float32 between ranks, got bfloat16");
+  if (s.replicas > 1) refuse_shards("deterministic sums need replicas = 1, got " + std::to_string(s.replicas));
+  if (s.bfloat16) refuse_shards("deterministic sums need float32 between ranks, got bfloat16");
 }
 
 }  // namespace
@@ -218,7 +218,7 @@ HeldShard held_shard(const ParameterSet& set, int32_t parameter) {
 }
 
 void begin_lane(ParameterSet& gradients, int lane) {
-  if (gradients.residence == nullptr) refuse("lanes need a sharded model");
+  if (gradients.residence == nullptr) refuse_shards("lanes need a sharded model");
   sharded(gradients).begin_lane(lane);
 }
 

@@ -67,7 +67,7 @@ struct Block {
 
 // Pieces of rows are too short for the processor to fetch the next ones by itself.
 constexpr int64_t kRowsAhead = 4;
-void fetch(const float* piece, int64_t n) {
+void fetch_piece(const float* piece, int64_t n) {
   for (int64_t j = 0; j < n; j += 16) __builtin_prefetch(piece + j);
 }
 
@@ -82,8 +82,8 @@ void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) 
   float* v = value.data();
   for (int64_t i = 0; i < n; ++i) {
     float* k = &keys.rows[static_cast<size_t>(i * w)];
-    fetch(p.a.k + (keys.first + i + kRowsAhead) * p.a.ld_k + kv_head * d, d);
-    fetch(p.a.v + (keys.first + i + kRowsAhead) * p.a.ld_v + kv_head * d, d);
+    fetch_piece(p.a.k + (keys.first + i + kRowsAhead) * p.a.ld_k + kv_head * d, d);
+    fetch_piece(p.a.v + (keys.first + i + kRowsAhead) * p.a.ld_v + kv_head * d, d);
     std::copy_n(p.a.k + (keys.first + i) * p.a.ld_k + kv_head * d, d, k);
     std::copy_n(p.a.v + (keys.first + i) * p.a.ld_v + kv_head * d, d, v);
     if (p.a.precision == Precision::kBfloat16) round_row(k, d), round_row(v, d);
@@ -103,7 +103,8 @@ void load_queries(const Problem& p, int64_t row, int64_t position, int64_t count
     const float* o = p.a.o + r * p.a.ld_o + head * d;
     const float* q = p.a.q + r * p.a.ld_q + head * d;
     const auto at = static_cast<size_t>(i);
-    fetch(d_o + kRowsAhead * p.a.ld_o, d), fetch(o + kRowsAhead * p.a.ld_o, d), fetch(q + kRowsAhead * p.a.ld_q, d);
+    fetch_piece(d_o + kRowsAhead * p.a.ld_o, d), fetch_piece(o + kRowsAhead * p.a.ld_o, d),
+        fetch_piece(q + kRowsAhead * p.a.ld_q, d);
     std::copy_n(q, d, &b.q[static_cast<size_t>(i * w)]);
     std::copy_n(d_o, d, &b.d_o[static_cast<size_t>(i * w)]);
     float delta = 0.0f;

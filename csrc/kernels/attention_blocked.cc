@@ -45,7 +45,7 @@ struct Words {
   }
 };
 
-constexpr int64_t kAhead = 4;  // pages between what is multiplied and what is fetched
+constexpr int64_t kPagesAhead = 4;  // pages between what is multiplied and what is fetched
 
 // The next lines from `words` on: a few after each product, as many at once would be waited for.
 [[gnu::always_inline]] inline void fetch(const float*& words, int64_t lines) {
@@ -98,8 +98,8 @@ void score_words(int64_t rows, Halves q, int64_t words, const Words& keys, const
     set_shapes({rows, steps, 4, 2});
     for (int64_t p = 0; p < keys.count; p += 2) {
       const auto score = p + 1 < keys.count ? score_pages<true> : score_pages<false>;
-      score(at, steps, count, page(p), page(p + 1), begin > 0, scores + p * kPageTokens, ldc, page(p + kAhead),
-            page(p + kAhead + 1));
+      score(at, steps, count, page(p), page(p + 1), begin > 0, scores + p * kPageTokens, ldc, page(p + kPagesAhead),
+            page(p + kPagesAhead + 1));
     }
   }
 }
@@ -113,7 +113,7 @@ void sum_pages(const Halves& p, const Words& values, int64_t depth, int64_t at, 
   GYRE_ZERO(3);
   for (int64_t i = 0; i < values.count; ++i) {
     const float *v = values.page(i) + at,
-                *ahead = values.page(std::min(i + kAhead, values.count - 1)) + at * kPageWords;
+                *ahead = values.page(std::min(i + kPagesAhead, values.count - 1)) + at * kPageWords;
     GYRE_LOAD(4, p.upper + i * kPageWords, p.row);
     GYRE_LOAD(5, p.lower + i * kPageWords, p.row);
     GYRE_LOAD(6, v, depth);
@@ -191,7 +191,7 @@ void copy_first_values(const float* page, int64_t limit, int64_t depth, float* t
   for (int64_t j = 0; j < depth; ++j) row[2 * j + 1] = 0;
 }
 
-thread_local Buffer scratch;  // of the function below
+thread_local Buffer page_scratch;  // of the function below
 
 }  // namespace
 
@@ -200,8 +200,8 @@ void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPa
                            const HeadPages<uint16_t>& values) {
   const int64_t n = queries.count, num_pages = queries.pages(), ld = num_pages * kPageTokens;
   const int64_t padded = round_up(depth, 2 * kLanes), words = padded / 2, p_words = round_up(ld / 2, kLanes);
-  scratch.reserve(n * (ld + padded + 2 * words + 2 * p_words) + padded + kPageWords * depth + kPageMargin);
-  float* at = scratch.data();
+  page_scratch.reserve(n * (ld + padded + 2 * words + 2 * p_words) + padded + kPageWords * depth + kPageMargin);
+  float* at = page_scratch.data();
   const auto take = [&](int64_t floats) { return std::exchange(at, at + floats); };
   float *scores = take(n * ld), *sums = take(n * padded), *q = take(padded);
   const Halves queries_halves{take(n * words), take(n * words), words},

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPageVectors = kPageTokens / kLanes;  // of keys
 static_assert(kPageTokens % kLanes == 0);
-constexpr int64_t kAhead = 5;  // pages of values between what is multiplied and what is fetched
+constexpr int64_t kValuesAhead = 5;  // pages of values between what is multiplied and what is fetched
 
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kValueRows = 6, kValueVectors = 4;
@@ -86,7 +86,7 @@ void value_tile(const ValueTile<T>& t) {
     const int64_t page = key / kPageTokens, row = key % kPageTokens / kStep * kStep * t.width;
     const int64_t end = std::min(t.last, (page + 1) * kPageTokens);
     const T* v = t.values.page(page) + row;
-    const T* ahead = t.values.page(std::min(page + kAhead, last_page)) + row;
+    const T* ahead = t.values.page(std::min(page + kValuesAhead, last_page)) + row;
     for (; key < end; v += kStep * t.width, ahead += kStep * t.width) {
       vf words[C], w[C];
 #pragma GCC unroll 4

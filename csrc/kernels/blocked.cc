@@ -11,7 +11,7 @@ namespace gyre {
 namespace {
 
 // A block of rows, by all vectors of a panel, for all of its steps.
-struct Operands {
+struct BlockedOperands {
   int64_t vectors;
   const float* a;
   ptrdiff_t lda;
@@ -27,12 +27,11 @@ struct Operands {
 
 static_assert(kLanes == 16 && kPanelVectors == 3 && kChainSteps == 16);
 constexpr int64_t kRowsAtOnce = 2 * kMatrixRows;
-constexpr int kLineFloats = 16;
 
 // kVectors columns of sums of one or two tiles of rows, the second `second` rows after the first (which may overlap it:
 // the rows of both are the same sums).
 template <bool kTwo, int kVectors>
-void multiply_block(const Operands& o, int64_t steps, int64_t second) {
+void multiply_block(const BlockedOperands& o, int64_t steps, int64_t second) {
   const auto load = [&]<int kFirst>(const float* from, std::integral_constant<int, kFirst>) {
     if constexpr (kFirst == 0) {
       GYRE_LOAD(0, from, o.start_row);
@@ -95,11 +94,11 @@ void multiply_block(const Operands& o, int64_t steps, int64_t second) {
   }
 }
 
-using Block = void (*)(const Operands&, int64_t, int64_t);
+using Block = void (*)(const BlockedOperands&, int64_t, int64_t);
 constexpr std::array<Block, 6> kBlocks{multiply_block<false, 1>, multiply_block<false, 2>, multiply_block<false, 3>,
                                        multiply_block<true, 1>,  multiply_block<true, 2>,  multiply_block<true, 3>};
 
-void multiply_rows(int64_t rows, Operands o) {
+void multiply_rows(int64_t rows, BlockedOperands o) {
   const bool two = rows > kMatrixRows;
   const int64_t height = two ? ceil_div(rows, 2) : rows;
   const Block block = kBlocks[static_cast<size_t>(3 * two + o.vectors - 1)];

@@ -16,12 +16,12 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kCounters = 16, kBlock = 4 * kCounters;  // counters of a block, and their words
+constexpr int64_t kCounters = 16, kBlockWords = 4 * kCounters;  // counters of a block, and their words
 
 // Numbers of 32 bits in lanes of 64, whose upper halves mean nothing.
 constexpr int64_t kHalf = kLanes / 2;
 typedef uint64_t Wide __attribute__((vector_size(8 * kHalf)));
-typedef uint32_t Words __attribute__((vector_size(4 * kHalf)));
+typedef uint32_t Numbers __attribute__((vector_size(4 * kHalf)));
 
 Wide product(Wide a, Wide b) {
 #if defined(__AVX512F__)
@@ -51,7 +51,7 @@ void keep_block(const DropKey& of, uint64_t row, int64_t block, uint32_t* keep) 
       key[0] += kPhiloxSteps[0], key[1] += kPhiloxSteps[1];
     }
     for (int64_t j = 0; j < 4; ++j) {
-      const auto kept = __builtin_convertvector(words[j], Words) >= of.below;  // -1 or 0
+      const auto kept = __builtin_convertvector(words[j], Numbers) >= of.below;  // -1 or 0
       std::memcpy(keep + j * kCounters + first, &kept, sizeof kept);
     }
   }
@@ -61,10 +61,10 @@ void keep_block(const DropKey& of, uint64_t row, int64_t block, uint32_t* keep) 
 template <class Body>
 void for_blocks(const DropKey& of, const uint64_t* numbers, int64_t rows, int64_t width, Body&& body) {
   parallel_for(rows, std::max<int64_t>(1, 16384 / width), [&](int64_t r) {
-    for (int64_t first = 0; first < width; first += kBlock) {
-      uint32_t keep[kBlock];
-      keep_block(of, numbers[r], first / kBlock, keep);
-      body(keep, r, first, std::min(kBlock, width - first));
+    for (int64_t first = 0; first < width; first += kBlockWords) {
+      uint32_t keep[kBlockWords];
+      keep_block(of, numbers[r], first / kBlockWords, keep);
+      body(keep, r, first, std::min(kBlockWords, width - first));
     }
   });
 }

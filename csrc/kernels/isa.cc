@@ -16,8 +16,10 @@
 
 extern "C" {
 #if defined(GYRE_X86_VARIANTS)
-extern const gyre::Kernels gyre_kernels_portable, gyre_kernels_avx2, gyre_kernels_avx512, gyre_kernels_avx512_bf16,
-    gyre_kernels_amx;
+extern const gyre::Kernels gyre_kernels_avx2, gyre_kernels_avx512, gyre_kernels_avx512_bf16, gyre_kernels_amx;
+#if !defined(__AVX2__)
+extern const gyre::Kernels gyre_kernels_portable;
+#endif
 #else
 extern const gyre::Kernels gyre_kernels_native;
 #endif
@@ -66,16 +68,18 @@ std::vector<Variant> make_variants() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool avx512 = avx2 && has_avx512(), bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-  std::vector<Variant> all{{"portable", &gyre_kernels_portable, true},
-                           {"avx2", &gyre_kernels_avx2, avx2},
-                           {"avx512", &gyre_kernels_avx512, avx512},
-                           {"avx512_bf16", &gyre_kernels_avx512_bf16, bf16, true},
-                           {"amx", &gyre_kernels_amx, bf16 && has_amx(), true}};
+  Variant plain{"avx512", &gyre_kernels_avx512, avx512};
+  Variant paired{"avx512_bf16", &gyre_kernels_avx512_bf16, bf16, true};
   // Intel's VDPBF16PS takes twice as long as the two fused operations that give the same bits.
   if (__builtin_cpu_is("intel")) {
-    all[3].bf16_is_faster = false;
-    std::swap(all[2], all[3]);
+    paired.bf16_is_faster = false;
+    std::swap(plain, paired);
   }
+  std::vector<Variant> all{
+      {"avx2", &gyre_kernels_avx2, avx2}, plain, paired, {"amx", &gyre_kernels_amx, bf16 && has_amx(), true}};
+#if !defined(__AVX2__)
+  all.insert(all.begin(), {"portable", &gyre_kernels_portable, true});
+#endif
   return all;
 }
 #else

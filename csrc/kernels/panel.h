@@ -17,6 +17,7 @@ inline constexpr int kTileRows = 8, kTileVectors = 3;  // 24 of 32 registers acc
 inline constexpr int kTileRows = 6, kTileVectors = 2;  // 12 of 16
 #endif
 
+inline constexpr int kLineFloats = 16;  // a cache line of 64 bytes
 inline constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
 static_assert(kPanel % kLanes == 0);
 // Rows of a tile that takes all columns of a panel at once.

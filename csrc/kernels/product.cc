@@ -250,21 +250,23 @@ constexpr int kSide = 2, kParts = 2;
 #endif
 constexpr int kPart = kStripes / kParts;
 
-typedef float Floats __attribute__((vector_size(4 * kPart), aligned(4), may_alias));
-typedef double Doubles __attribute__((vector_size(8 * kPart)));
+typedef float StripeFloats __attribute__((vector_size(4 * kPart), aligned(4), may_alias));
+typedef double StripeDoubles __attribute__((vector_size(8 * kPart)));
 
 // Written, not returned: how 64 bytes are returned depends on the variant's instructions, which compilers warn of.
-void widen(const float* x, Doubles& to) { to = __builtin_convertvector(*reinterpret_cast<const Floats*>(x), Doubles); }
+void widen(const float* x, StripeDoubles& to) {
+  to = __builtin_convertvector(*reinterpret_cast<const StripeFloats*>(x), StripeDoubles);
+}
 
 using Sums = std::array<std::array<double, kSide>, kSide>;
 
 // sums[a][b] = the inner product of x[a] and y[b].
 template <int A, int B>
 void square(const float* const* x, const float* const* y, int64_t n, Sums& sums) {
-  Doubles acc[A][B][kParts] = {};
+  StripeDoubles acc[A][B][kParts] = {};
   int64_t i = 0;
   for (; i + kStripes <= n; i += kStripes) {
-    Doubles wide[B][kParts];
+    StripeDoubles wide[B][kParts];
 #pragma GCC unroll 4
     for (int b = 0; b < B; ++b) {
 #pragma GCC unroll 2
@@ -272,7 +274,7 @@ void square(const float* const* x, const float* const* y, int64_t n, Sums& sums)
     }
 #pragma GCC unroll 4
     for (int a = 0; a < A; ++a) {
-      Doubles v[kParts];
+      StripeDoubles v[kParts];
 #pragma GCC unroll 2
       for (int p = 0; p < kParts; ++p) widen(x[a] + i + p * kPart, v[p]);
 #pragma GCC unroll 4

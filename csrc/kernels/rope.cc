@@ -10,7 +10,7 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kPartialRows = 64;  // rows that share one partial norm gradient
+constexpr int64_t kGradientRows = 64;  // rows that share one partial norm gradient
 
 // (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin); `direction` -1 turns back.
 void rotate_halves(const float* cosines, const float* sines, float direction, int64_t half, float* x) {
@@ -74,7 +74,7 @@ void rotate_heads(const HeadLayout& layout, const RopeTable* table, const int32_
 void rotate_heads_backward(const HeadLayout& layout, const RopeTable* table, const int32_t* positions, int64_t rows,
                            const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm,
                            float* dk_norm) {
-  const int64_t d = layout.head_dim, parts = ceil_div(rows, kPartialRows);
+  const int64_t d = layout.head_dim, parts = ceil_div(rows, kGradientRows);
   const int64_t q_width = layout.wide ? layout.heads * d : d, k_width = layout.wide ? layout.kv_heads * d : d;
   const int64_t widths = q_width + k_width;
   std::vector<float> partial(static_cast<size_t>(parts * widths), 0.0f);
@@ -82,7 +82,7 @@ void rotate_heads_backward(const HeadLayout& layout, const RopeTable* table, con
     float* dq_partial = &partial[static_cast<size_t>(p * widths)];
     float* dk_partial = dq_partial + q_width;
     std::vector<float> normed(static_cast<size_t>(std::max(q_width, k_width)));
-    for (int64_t r = p * kPartialRows; r < std::min(rows, (p + 1) * kPartialRows); ++r) {
+    for (int64_t r = p * kGradientRows; r < std::min(rows, (p + 1) * kGradientRows); ++r) {
       for_normed(layout, [&](int64_t at, int64_t width, const float* norm, bool is_query) {
         const float* x = in + r * ld_in + at;
         float* dy = d_heads + r * ld_d + at;

@@ -20,7 +20,7 @@ constexpr int64_t kPartialRows = 64;  // rows that share one partial dweight, wh
 int64_t norm_grain(int64_t width) { return std::max<int64_t>(1, kGrainFloats / width); }
 
 constexpr int64_t kStrip = 64;  // columns per task where every task walks all rows
-constexpr int64_t kBlock = 4096;
+constexpr int64_t kEntries = 4096;
 
 int64_t glu_grain(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
 
@@ -229,16 +229,16 @@ void scatter_add_rows(const float* d, int64_t width, const int32_t* ids, int64_t
 }
 
 void add(const float* a, const float* b, int64_t count, float* out) {
-  parallel_for(ceil_div(count, kBlock), 4, [&](int64_t i) {
-    const int64_t last = std::min(count, (i + 1) * kBlock);
-    for (int64_t j = i * kBlock; j < last; ++j) out[j] = a[j] + b[j];
+  parallel_for(ceil_div(count, kEntries), 4, [&](int64_t i) {
+    const int64_t last = std::min(count, (i + 1) * kEntries);
+    for (int64_t j = i * kEntries; j < last; ++j) out[j] = a[j] + b[j];
   });
 }
 
 void scale(float* x, int64_t count, float by) {
-  parallel_for(ceil_div(count, kBlock), 4, [&](int64_t i) {
-    const int64_t last = std::min(count, (i + 1) * kBlock);
-    for (int64_t j = i * kBlock; j < last; ++j) x[j] *= by;
+  parallel_for(ceil_div(count, kEntries), 4, [&](int64_t i) {
+    const int64_t last = std::min(count, (i + 1) * kEntries);
+    for (int64_t j = i * kEntries; j < last; ++j) x[j] *= by;
   });
 }
 

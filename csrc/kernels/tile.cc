@@ -89,7 +89,6 @@ struct Paired {
 
 namespace {
 
-constexpr int kLineFloats = 16;  // a cache line of 64 bytes
 constexpr int kRowLines = kPanel / kLineFloats;
 
 // Vectors of a panel that a tile of so many rows takes at a time: as many as there are registers for.
@@ -149,11 +148,18 @@ void tile(const Operands& operands) {
 using Tile = void (*)(const Operands&);
 using Tiles = std::array<Tile, kTileRows * kMostColumns>;
 
-// By rows and vectors; null where registers would not do.
+// Tiles that fetch: of whole panels, or of bands of them. The others are few, and their compile time is not.
+constexpr bool may_fetch(int64_t rows, int64_t vectors, bool unit_column) {
+  if (!unit_column && rows < kTileRows) return false;
+  return vectors == columns_of(rows) || (rows < kTileRows && vectors == columns_of(rows + 1));
+}
+
+// By rows and vectors; null where registers would not do, and for those that do not fetch.
 template <class Engine, bool kUnitColumn, int kFetch, int... I>
 constexpr Tiles tiles(std::integer_sequence<int, I...>) {
   constexpr auto one = []<int R, int C>(std::integral_constant<int, R>, std::integral_constant<int, C>) -> Tile {
-    if constexpr (C <= std::max(columns_of(R), kTileVectors)) return tile<Engine, R, C, kUnitColumn, kFetch>;
+    constexpr bool kFits = C <= std::max(columns_of(R), kTileVectors);
+    if constexpr (kFetch == 0 ? kFits : may_fetch(R, C, kUnitColumn)) return tile<Engine, R, C, kUnitColumn, kFetch>;
     return nullptr;
   };
   return {
@@ -236,7 +242,7 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
       for (int64_t v = first, nv; v < last; v += nv) {
         nv = std::min(most, last - v);
         const ptrdiff_t j = v * kLanes;
-        const Tile multiply = of(variants[fetched(index, nr)], nr, nv);
+        const Tile multiply = of(variants[may_fetch(nr, nv, a.column == 1) ? fetched(index, nr) : 0], nr, nv);
         multiply({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row,
                   c + r * ldc + j, ldc, ahead, step});
       }
