@@ -5,8 +5,8 @@ package torch
 */
 import "C"
 
-// LoRA (gyre_lora) describes a low-rank adapter (Hu et al. 2022): beside each target y = W x becomes W x + Scale · B A x
-// with A of Rank rows and B of Rank columns. Rank 0 stands for none.
+// LoRA (gyre_lora) describes a low-rank adapter (Hu et al. 2022): beside each target y = W x becomes W x +
+// Scale · B A x with A of Rank rows and B of Rank columns. Rank 0 stands for none.
 type LoRA struct {
 	Rank    int32
 	Targets Targets

@@ -66,20 +66,21 @@ type Request struct {
 	Sampling    Sampling
 	StopIDs     []int32
 	StopStrings []string // need [Engine.SetVocabulary]
-	// Policy is the base of the engine's model, or an adapter beside that base; nil: the engine's model. It may be closed
-	// before the request is finished.
+	// Policy is the base of the engine's model, or an adapter beside that base; nil: the engine's model. It may be
+	// closed before the request is finished.
 	Policy *Model
-	// Drawn says how many of the prompt's last tokens were drawn for this request before, when it was given up: its reply
-	// goes on from there, to the tokens that it would have had. The output has them again, with log-probs of 0.
+	// Drawn says how many of the prompt's last tokens were drawn for this request before, when it was given up: its
+	// reply goes on from there, to the tokens that it would have had. The output has them again, with log-probs of 0.
 	Drawn int
-	// Keep says when its keys and values stay in the engine after it has drawn a token, until [Engine.Forget] or another
-	// request of its id. The engine has to have room for MaxSequences sequences of MaxLength tokens.
+	// Keep says when its keys and values stay in the engine after it has drawn a token, until [Engine.Forget] or
+	// another request of its id. The engine has to have room for MaxSequences sequences of MaxLength tokens.
 	Keep Keep
 	// Kept: they did, and this request goes on from them, whatever weights computed them.
 	Kept bool
 }
 
-// Keep is when a request leaves its keys and values in the engine: when it is aborted, or when its MaxTokens end it, too.
+// Keep is when a request leaves its keys and values in the engine: when it is aborted, or when its MaxTokens end it,
+// too.
 type Keep int32
 
 const (

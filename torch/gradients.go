@@ -53,8 +53,8 @@ func (g *Gradients) Add(other *Gradients, scale float64) error {
 	})
 }
 
-// AddWeights adds scale times the parameters of the model that the buffer was made for: taken before an update and added
-// after it, they leave what it has changed. It takes no buffer of [NewOwnGradients] of a model over ranks.
+// AddWeights adds scale times the parameters of the model that the buffer was made for: taken before an update and
+// added after it, they leave what it has changed. It takes no buffer of [NewOwnGradients] of a model over ranks.
 func (g *Gradients) AddWeights(m *Model, scale float64) error {
 	return g.with(func(h *C.gyre_gradients) code {
 		return C.gyre_gradients_add_weights(h, m.open(), C.double(scale))

@@ -50,6 +50,6 @@ func checkABI(library int) error {
 	if library == C.GYRE_ABI_VERSION {
 		return nil
 	}
-	return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("libgyre has ABI version %d but this program was built for "+
-		"%d: rebuild csrc (cmake --build build), then the program", library, C.GYRE_ABI_VERSION)}
+	return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("libgyre has ABI version %d but this program was built "+
+		"for %d: rebuild csrc (cmake --build build), then the program", library, C.GYRE_ABI_VERSION)}
 }

@@ -40,7 +40,8 @@ func (m *Model) build(sharding *C.gyre_sharding) (*Model, error) {
 		if m.base == nil {
 			return C.gyre_model_new(m.Config.c(), sharding, &m.c)
 		}
-		return C.gyre_model_adapt(m.base.open(), as[C.gyre_lora](&m.Config.LoRA), C.int32_t(m.Config.Head), sharding, &m.c)
+		return C.gyre_model_adapt(m.base.open(), as[C.gyre_lora](&m.Config.LoRA), C.int32_t(m.Config.Head), sharding,
+			&m.c)
 	}); err != nil {
 		return nil, err
 	}

@@ -73,7 +73,9 @@ func (o *Optimizer) SetSteps(steps int64) error {
 
 // Configure changes the hyper-parameters of the steps to come.
 func (o *Optimizer) Configure(config AdamW) error {
-	return o.with(func(h *C.gyre_optimizer) code { return C.gyre_optimizer_configure(h, as[C.gyre_adamw_config](&config)) })
+	return o.with(func(h *C.gyre_optimizer) code {
+		return C.gyre_optimizer_configure(h, as[C.gyre_adamw_config](&config))
+	})
 }
 
 // Moment names a running average of AdamW.

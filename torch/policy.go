@@ -50,7 +50,8 @@ var Losses = sync.OnceValue(func() (all []LossInfo) {
 		if loss.name == nil {
 			return all
 		}
-		info := LossInfo{Name: C.GoString(loss.name), Compares: bool(loss.compares), OverBatch: OverBatch(loss.over_batch)}
+		info := LossInfo{Name: C.GoString(loss.name), Compares: bool(loss.compares),
+			OverBatch: OverBatch(loss.over_batch)}
 		for _, c := range loss.constants {
 			if c.name != nil {
 				info.Constants = append(info.Constants, LossConstant{C.GoString(c.name), C.GoString(c._range),
@@ -125,7 +126,8 @@ const (
 	TermBalance TermKind = C.GYRE_TERM_BALANCE
 )
 
-// PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t | BalanceCoef·B_t) over the masked tokens.
+// PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t | BalanceCoef·B_t) over the
+// masked tokens.
 type PolicyLoss struct {
 	Task              Loss
 	Temperature       float64 // logits are divided by it; > 0
@@ -202,7 +204,8 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		{"statistics of the mini-batch", in.OverBatch, info.OverBatch == OverBatchNone},
 		{"importance weights", in.Importance, true}, {"advantages", in.Advantages, true},
 		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || loss.KL == KLSupport || alone},
-		{"weights", in.Weights, true}, {"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
+		{"weights", in.Weights, true}, {"log-probs out", in.LogprobsOut, true},
+		{"entropies out", in.EntropiesOut, true},
 	}
 	for _, t := range terms {
 		columns = append(columns, column{"advantages of " + t.Name, t.Advantages, true}, column{"weights of " + t.Name,
@@ -239,7 +242,8 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		}
 		inputs := C.gyre_policy_inputs{
 			old_logprobs: view(in.OldLogprobs), behaviour: view(in.Behaviour), over_batch: view(in.OverBatch),
-			importance: view(in.Importance), advantages: view(in.Advantages), ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
+			importance: view(in.Importance), advantages: view(in.Advantages), ref_logprobs: view(in.RefLogprobs),
+			weights: view(in.Weights),
 			support: in.Support.c(&pin), dropout: *as[C.gyre_dropout](&in.Dropout),
 		}
 		return C.gyre_policy_backward(h, batch, &inputs, as[C.gyre_policy_loss](&loss), &list[0], C.int32_t(len(terms)),
@@ -284,7 +288,8 @@ func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats
 	var stats ValueStats
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
 		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights),
-			C.double(in.Clip), as[C.gyre_dropout](&in.Dropout), g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats))
+			C.double(in.Clip), as[C.gyre_dropout](&in.Dropout), g.open(), floats(in.ValuesOut),
+			as[C.gyre_value_stats](&stats))
 	})
 	return stats, err
 }

@@ -50,6 +50,7 @@ func init() {
 		professions("BanditTest", "the same with professions kept for validation", 1, 100,
 			func(o *options) { o.Split = "test" }),
 		two("TwoArmedBandit", "two named arms with normal payments, one pull (RAGEN's first generation)", 1, 100, nil),
-		many("GaussianBandit", "numbered arms with normal payments, ten pulls (RAGEN's first generation)", 10, 100, nil),
+		many("GaussianBandit", "numbered arms with normal payments, ten pulls (RAGEN's first generation)", 10, 100,
+			nil),
 	)
 }

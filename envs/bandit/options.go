@@ -48,9 +48,11 @@ func (o *options) machine() (*machine, error) {
 				"\"Teacher/Trader\", got %q", pair))
 		}
 	}
-	return o.machineOf("risky_arm", 0, "Each arm is named after a profession and pays in the manner of that profession: what "+
-		"its name stands for is your only hint. Choose the arm that you expect to pay more on average and answer with "+
-		"its name.", func(rng *rand.Rand) [2]string { return names[rng.IntN(len(names))] }), errors.Join(problems...)
+	instruction := "Each arm is named after a profession and pays in the manner of that profession: what its name " +
+		"stands for is your only hint. Choose the arm that you expect to pay more on average and answer with its name."
+	return o.machineOf("risky_arm", 0, instruction, func(rng *rand.Rand) [2]string {
+		return names[rng.IntN(len(names))]
+	}), errors.Join(problems...)
 }
 
 // pair are the settings of the two arms of RAGEN's first generation. Both pay about a normal distribution; the
@@ -68,8 +70,9 @@ func (o *pair) machine() (*machine, error) {
 		return nil, fmt.Errorf("options low_risk_name and high_risk_name: expected two different names, got %q and %q",
 			o.Low, o.High)
 	}
-	return o.machineOf("high_arm", o.Scatter, "Each pays a different amount on average, and their names are your only hint. Answer "+
-		"with the name of the arm that you expect to pay more.", func(*rand.Rand) [2]string { return names }), nil
+	instruction := "Each pays a different amount on average, and their names are your only hint. Answer with the " +
+		"name of the arm that you expect to pay more."
+	return o.machineOf("high_arm", o.Scatter, instruction, func(*rand.Rand) [2]string { return names }), nil
 }
 
 func different(names [2]string) bool {

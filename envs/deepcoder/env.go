@@ -56,8 +56,8 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	if g.problem.tests[0].call.Function != "" {
 		task = "Define the function that the task names; it is called with hidden arguments and must return the result."
 	}
-	start := g.Begin(fmt.Sprintf("You solve a programming task in Python 3. %s Each test may take %d s. Files, processes "+
-		"and the network are closed to it. Answer with the complete program.", task, g.options.Seconds), nil)
+	start := g.Begin(fmt.Sprintf("You solve a programming task in Python 3. %s Each test may take %d s. Files, "+
+		"processes and the network are closed to it. Answer with the complete program.", task, g.options.Seconds), nil)
 	start.ReadReply = readReply
 	return start, nil
 }

@@ -30,8 +30,8 @@ type options struct {
 }
 
 func init() {
-	tag := envs.Native("frozenlake", options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: "grid",
-		View: 1, Glyphs: "P_OGX√", Actions: actionNames}, newGame)
+	tag := envs.Native("frozenlake", options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8,
+		Observation: "grid", View: 1, Glyphs: "P_OGX√", Actions: actionNames}, newGame)
 	envs.Register(
 		tag("FrozenLake", "4x4 lake, slippery, drawn as a grid", 10, 100, nil),
 		tag("CoordFrozenLake", "4x4 lake, slippery, coordinates and grid", 10, 120,

@@ -4,7 +4,8 @@
 // A program gets OPENAI_BASE_URL, OPENAI_API_KEY and GYRE_TASK, {"seed": 7, "group": 3, "stream": "train"}, in its
 // environment. The last JSON object that it prints on a line of its own, {"reward": 1.0, "components": {…}}, is its
 // verdict, unless it has posted one. It runs as the user does: its time, memory and output are limited, so that a run
-// survives its mistakes, but it is trusted. Without a command an episode belongs to the next client that opens a session.
+// survives its mistakes, but it is trusted. Without a command an episode belongs to the next client that opens a
+// session.
 package gateway
 
 import (
@@ -51,7 +52,8 @@ func (e env) Attend(ctx context.Context, task envs.Task) (envs.Verdict, error) {
 }
 
 // errOutside is what the methods for the agent loop return.
-var errOutside = errors.New("the agent of this environment is a program outside: gyre train plays it, not a loop of actions")
+var errOutside = errors.New("the agent of this environment is a program outside: gyre train plays it, not a loop of " +
+	"actions")
 
 func (e env) Reset(context.Context, int64, int) (envs.Start, error) { return envs.Start{}, nil }
 
@@ -72,6 +74,7 @@ func newEnv(o *options) (env, error) {
 
 func init() {
 	envs.Register(envs.Native("gateway", options{Attempt: 120, MemoryMiB: 4096, Output: 1 << 20,
-		Listen: "127.0.0.1:0"}, newEnv)("gateway", "an agent of another program, which asks the policy over OpenAI's API",
+		Listen: "127.0.0.1:0"}, newEnv)("gateway", "an agent of another program, which asks the policy over OpenAI's "+
+		"API",
 		1, 0, nil))
 }

@@ -87,8 +87,9 @@ func New(name string, options map[string]any) (Component, error) {
 	found, known := kinds[kindName]
 	if !known {
 		names := slices.Sorted(maps.Keys(kinds))
-		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says which "+
-			"with the option component)", name, kindName, nearest.Hint(kindName, names), strings.Join(names, ", "))
+		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says "+
+			"which with the option component)", name, kindName, nearest.Hint(kindName, names),
+			strings.Join(names, ", "))
 	}
 	c, err := found.make(options)
 	if err != nil {

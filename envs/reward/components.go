@@ -31,8 +31,8 @@ type repetitionOptions struct {
 
 // kinds are the components by name.
 var kinds = map[string]kind{
-	"correctness": kindOf("1 if the answer is the gold answer; problems of reasoning-gym with many solutions are verified",
-		correctnessOptions{Mode: string(Strict), Answer: "auto"}, newCorrectness),
+	"correctness": kindOf("1 if the answer is the gold answer; problems of reasoning-gym with many solutions are "+
+		"verified", correctnessOptions{Mode: string(Strict), Answer: "auto"}, newCorrectness),
 	"format": kindOf("how closely the reply has the requested form, 0 to 1", formatOptions{Style: "steps"}, newFormat),
 	"length": kindOf("1 at the target length, falling to 0 at none and at twice as much",
 		lengthOptions{Target: RLDynamicLength, Unit: "characters"}, newLength),

@@ -50,8 +50,8 @@ func questionOf(row dataset.Columns) (q question, err error) {
 		}
 	}
 	if q.text == "" || q.answers == nil {
-		return q, fmt.Errorf("expected a text in column question, and an answer or a list of them in column answer; it "+
-			"has %s", strings.Join(slices.Sorted(maps.Keys(row)), ", "))
+		return q, fmt.Errorf("expected a text in column question, and an answer or a list of them in column answer; "+
+			"it has %s", strings.Join(slices.Sorted(maps.Keys(row)), ", "))
 	}
 	for _, fact := range pairs(row["supporting_facts"], "title", "sent_id") {
 		if title, ok := fact[0].(string); ok && !slices.Contains(q.support, title) {

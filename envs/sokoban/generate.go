@@ -44,7 +44,8 @@ func generate(seed int64, rows, cols, boxes, depth int) (*board, int, error) {
 // tryGenerate returns nil if the generator's state yields no level.
 func tryGenerate(rng *rand.Rand, rows, cols, boxes, depth int) (*board, int) {
 	for range levelTries {
-		b := &board{Size: grid.Size{Rows: rows, Cols: cols}, cells: carve(rng, rows, cols), box: make([]bool, rows*cols)}
+		b := &board{Size: grid.Size{Rows: rows, Cols: cols}, cells: carve(rng, rows, cols),
+			box: make([]bool, rows*cols)}
 		if !place(rng, b, boxes) {
 			return nil, 0
 		}

@@ -43,8 +43,9 @@ func (o *options) blanks() int {
 }
 
 func init() {
-	tag := envs.Native("sudoku", options{Size: 9, Difficulty: "easy", Unique: true, MaxSteps: 81, Format: "with_feedback",
-		Conflicts: true, Numbers: true, Correct: 1, Legal: 0.5, Invalid: -0.1, Completion: 10}, newGame)
+	tag := envs.Native("sudoku", options{Size: 9, Difficulty: "easy", Unique: true, MaxSteps: 81,
+		Format: "with_feedback", Conflicts: true, Numbers: true, Correct: 1, Legal: 0.5, Invalid: -0.1,
+		Completion: 10}, newGame)
 	envs.Register(
 		tag("SimpleSudoku", "9x9 grid, 32 empty cells, one number per action", 20, 150, nil),
 		tag("MediumSudoku", "9x9 grid, 40 empty cells, one number per action", 30, 150,

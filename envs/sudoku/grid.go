@@ -31,7 +31,8 @@ func (g *grid) units(i int) (row, col, box int) {
 	return row, g.n + col, 2*g.n + row/g.box*g.box + col/g.box
 }
 
-// set writes a number that may stand there, 0 for none, in the place of what the cell holds. Bit 0 of held means nothing.
+// set writes a number that may stand there, 0 for none, in the place of what the cell holds. Bit 0 of held means
+// nothing.
 func (g *grid) set(i int, v int8) {
 	row, col, box := g.units(i)
 	change := uint32(1)<<v ^ uint32(1)<<g.cells[i]

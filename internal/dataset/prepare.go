@@ -82,8 +82,8 @@ func Download(ctx context.Context, h hub.Hub, name, split, dir string, progress 
 		return "", err
 	}
 	err := h.Fetch(ctx, "datasets/"+remote, path, hub.File{Name: filepath.Base(path), Size: -1}, progress)
-	return path, h.Unreachable(err, fmt.Sprintf("copy the file datasets/%s from a machine that has it, and give it with "+
-		"--input (both files of gsm8k: in a folder, as train and test)", remote))
+	return path, h.Unreachable(err, fmt.Sprintf("copy the file datasets/%s from a machine that has it, and give it "+
+		"with --input (both files of gsm8k: in a folder, as train and test)", remote))
 }
 
 //go:embed split_math500.json

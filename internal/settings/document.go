@@ -40,8 +40,8 @@ type Document struct {
 // Parse reads a document; name stands for it in errors. One that is not valid TOML is empty, and reported.
 func Parse(name string, data []byte) *Document {
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
-	d := &Document{name: name, tree: map[string]any{}, lines: strings.Split(text, "\n"), overrides: map[string]override{},
-		defined: map[string]bool{}, reported: map[string]bool{}}
+	d := &Document{name: name, tree: map[string]any{}, lines: strings.Split(text, "\n"),
+		overrides: map[string]override{}, defined: map[string]bool{}, reported: map[string]bool{}}
 	meta, err := toml.Decode(text, &d.tree)
 	d.Keys = meta.Keys()
 	if err == nil {

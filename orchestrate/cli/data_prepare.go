@@ -159,7 +159,9 @@ func (p *preparation) gsm8k() error {
 	} else if input != "" && info.IsDir() {
 		for split := range paths {
 			found, _ := filepath.Glob(filepath.Join(input, split+".*"))
-			i := slices.IndexFunc(found, func(f string) bool { return slices.Contains(dataset.Formats, filepath.Ext(f)) })
+			i := slices.IndexFunc(found, func(f string) bool {
+				return slices.Contains(dataset.Formats, filepath.Ext(f))
+			})
 			if i < 0 {
 				return Usagef("--input: %s has no %s.jsonl, .json or .parquet", input, split)
 			}

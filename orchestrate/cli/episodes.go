@@ -36,7 +36,8 @@ func episodesCommand() *cli.Command {
 			atLeast(0, "min-tokens", 0, "of `N` tokens or more"),
 			atLeast(0, "max-tokens", 0, "of at most `N` tokens; 0 = any"),
 			text("text", "that say `TEXT`, whatever its case"),
-			atLeast(0, "limit", 0, fmt.Sprintf("at most `N`; by default %d, of --html %d", shownEpisodes, pagedEpisodes)),
+			atLeast(0, "limit", 0, fmt.Sprintf("at most `N`; by default %d, of --html %d", shownEpisodes,
+				pagedEpisodes)),
 			text("model", "take the tokenizer from `DIR`"),
 			text("html", "write one self-contained page to `FILE`"),
 			jsonFlag(),
@@ -58,8 +59,9 @@ func showEpisodes(c *cli.Context) error {
 	if err != nil {
 		return Usagef("%w", err)
 	}
-	f := episodes.Filter{Tag: c.String("tag"), Stop: c.String("stop"), Text: c.String("text"), Shortest: c.Int("min-tokens"),
-		Longest: c.Int("max-tokens"), Groups: c.IntSlice("group"), Episodes: c.IntSlice("episode")}
+	f := episodes.Filter{Tag: c.String("tag"), Stop: c.String("stop"), Text: c.String("text"),
+		Shortest: c.Int("min-tokens"), Longest: c.Int("max-tokens"), Groups: c.IntSlice("group"),
+		Episodes: c.IntSlice("episode")}
 	for flag, to := range map[string]**float64{"min-score": &f.Low, "max-score": &f.High} {
 		if v := c.Float64(flag); c.IsSet(flag) {
 			*to = &v

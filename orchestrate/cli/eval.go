@@ -193,8 +193,8 @@ func evaluatedPolicies(c *cli.Context, cfg *config.Config) (out []evaluated, err
 	words, others := c.StringSlice("checkpoint"), checkpointArguments(c)
 	if dir := c.String("adapter"); dir != "" {
 		if len(words)+len(others) > 0 {
-			return nil, Usagef("--adapter is played beside model.path, so other checkpoints cannot be given: leave out %q",
-				slices.Concat(words, others))
+			return nil, Usagef("--adapter is played beside model.path, so other checkpoints cannot be given: leave "+
+				"out %q", slices.Concat(words, others))
 		}
 		return []evaluated{{filepath.Base(dir), session.Evaluated{Adapter: dir}}}, nil
 	}
@@ -259,7 +259,8 @@ func printEvaluations(c *cli.Context, cfg *config.Config, list []evaluation.Resu
 	if err != nil || len(differences.Rows) == 0 {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "\nAgainst %s, task by task (95 %% intervals; p: sign test of up and down)\n", list[0].Name)
+	fmt.Fprintf(c.App.Writer, "\nAgainst %s, task by task (95 %% intervals; p: sign test of up and down)\n",
+		list[0].Name)
 	if err := differences.Write(c.App.Writer); err != nil || len(changed.Rows) == 0 {
 		return err
 	}

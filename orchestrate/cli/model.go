@@ -41,7 +41,8 @@ func modelCommand() *cli.Command {
 			},
 			{
 				Name: "merge", Usage: "add adapters to their base model's weights", ArgsUsage: "ADAPTER TARGET",
-				Flags:  []cli.Flag{text("base", "the base model in `DIR`; else the one that the adapters name"), text("dtype", "store weights as `TYPE`: float32, bfloat16 or float16"), forceFlag()},
+				Flags: []cli.Flag{text("base", "the base model in `DIR`; else the one that the adapters name"),
+					text("dtype", "store weights as `TYPE`: float32, bfloat16 or float16"), forceFlag()},
 				Action: modelMerge,
 			},
 			{

@@ -76,7 +76,8 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 		Ranks: n, Restarts: c.Int("restarts"), Args: os.Args[1:], Resume: resume, Threads: threads,
 		Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
 	}.Run(c.Context)
-	if e, ok := errors.AsType[*ranks.Ended](ended); ok && resume != "" && e.Code <= 128 && e.Code != exitcode.StoppedEarly {
+	if e, ok := errors.AsType[*ranks.Ended](ended); ok && resume != "" && e.Code <= 128 &&
+		e.Code != exitcode.StoppedEarly {
 		return errors.Join(ended, rundir.Died(runFolder(cfg), e.Error()))
 	}
 	return ended

@@ -48,7 +48,8 @@ func trainCommand() *cli.Command {
 				opened, err := trainer.Check(cfg, options)
 				return dryRun(c, opened, err)
 			}
-			return runTraining(c, cfg, options, func(ctx context.Context, cfg *config.Config, o session.Options) (training, error) {
+			return runTraining(c, cfg, options, func(ctx context.Context, cfg *config.Config,
+				o session.Options) (training, error) {
 				if trainer.Samples(cfg, o.World) {
 					return trainer.NewSampler(cfg, o), nil
 				}

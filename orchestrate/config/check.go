@@ -174,23 +174,23 @@ func (c *Config) checkFilter(report func(key, format string, args ...any)) {
 	}
 	if i, ok := c.singleMember(); ok && c.Filters() && (f.Metric == "reward_variance" ||
 		f.Metric == "entropy_variance") {
-		report("filter.metric", "%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or choose "+
-			"another metric or strategy = \"none\"", f.Metric, i)
+		report("filter.metric", "%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or "+
+			"choose another metric or strategy = \"none\"", f.Metric, i)
 	}
 }
 
 func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 	a := c.Algorithm
 	if i, ok := c.singleMember(); ok && a.UsesGroups() {
-		report("algorithm.advantage", "%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 or "+
-			"more", a.Advantage, i)
+		report("algorithm.advantage", "%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 "+
+			"or more", a.Advantage, i)
 	}
 	if a.Advantage == "bi_level_gae" && !c.Rollout.TurnRewards {
 		report("algorithm.advantage", "bi_level_gae needs a reward per turn: set rollout.turn_rewards = true")
 	}
 	if a.Advantage == "gdpo" && c.Components.Enabled && c.Components.Mode == "exact" {
-		report("components.mode", "gdpo normalises each part by itself, so no part has a share of the total's advantages: "+
-			"take \"independent\"")
+		report("components.mode", "gdpo normalises each part by itself, so no part has a share of the total's "+
+			"advantages: take \"independent\"")
 	}
 	for key, set := range map[string]bool{"soft_reweight": a.SoftReweight, "length_weight": a.LengthWeight} {
 		if set && a.Advantage != "grpo" {
@@ -217,21 +217,22 @@ func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
 func (c *Config) checkReference(report func(key, format string, args ...any)) {
 	m := c.Model
 	if k := c.Algorithm.KLTopK; k > 0 && c.Algorithm.KLIn != "loss" {
-		report("algorithm.kl_top_k", "is a term of the loss, but algorithm.kl_in = %q: expected \"loss\" there, or 0 here",
-			c.Algorithm.KLIn)
+		report("algorithm.kl_top_k", "is a term of the loss, but algorithm.kl_in = %q: expected \"loss\" there, or 0 "+
+			"here", c.Algorithm.KLIn)
 	} else if k > 0 && m.RemoteReference() {
-		report("algorithm.kl_top_k", "%d tokens of each distribution are asked for, but servers give log-probs of the sampled "+
-			"tokens alone (model.reference = %q): expected a directory there, or 0 here", k, m.Reference)
+		report("algorithm.kl_top_k", "%d tokens of each distribution are asked for, but servers give log-probs of the "+
+			"sampled tokens alone (model.reference = %q): expected a directory there, or 0 here", k, m.Reference)
 	}
 	if remote := m.RemoteReference(); !remote {
 		for key, value := range map[string]string{"name": m.ReferenceName, "key_env": m.ReferenceKeyEnv} {
 			if value != "" {
-				report("model.reference_"+key, "is for a server, but model.reference = %q: expected http://HOST:PORT there", m.Reference)
+				report("model.reference_"+key, "is for a server, but model.reference = %q: expected http://HOST:PORT "+
+					"there", m.Reference)
 			}
 		}
 	} else if t := c.Rollout.Temperature; t > 0 && t != 1 {
-		report("model.reference", "servers give log-probs at temperature 1, but rollout.temperature = %v: set it to 1, or give a "+
-			"directory", t)
+		report("model.reference", "servers give log-probs at temperature 1, but rollout.temperature = %v: set it to "+
+			"1, or give a directory", t)
 	} else if name := m.ReferenceKeyEnv; name != "" && os.Getenv(name) == "" {
 		report("model.reference_key_env", "the variable %s is not set", name)
 	}
@@ -241,8 +242,9 @@ func (c *Config) checkReference(report func(key, format string, args ...any)) {
 func (c *Config) checkRefill(report func(key, format string, args ...any)) {
 	f := c.Filter
 	if f.MaxBatches > 1 && (f.Strategy == "none" || f.IncludeZero || strings.HasPrefix(f.Metric, "entropy")) {
-		report("filter.max_batches", "more are played in place of groups that the filter leaves out for a score of zero: "+
-			"expected a strategy other than none, include_zero = false and a metric of rewards or lengths, got %q, %v and %q",
+		report("filter.max_batches", "more are played in place of groups that the filter leaves out for a score of "+
+			"zero: expected a strategy other than none, include_zero = false and a metric of rewards or lengths, got "+
+			"%q, %v and %q",
 			f.Strategy, f.IncludeZero, f.Metric)
 	}
 }
@@ -250,22 +252,23 @@ func (c *Config) checkRefill(report func(key, format string, args ...any)) {
 // checkAhead reports what cannot be done while batches are played ahead of their steps.
 func (c *Config) checkAhead(report func(key, format string, args ...any)) {
 	if n := c.FSDP.Samplers; n > 0 && c.Rollout.Staleness == 0 {
-		report("fsdp.samplers", "%d ranks that only sample would wait while the others train (rollout.staleness = 0): set "+
-			"rollout.staleness to 1 or more, or leave it 0", n)
+		report("fsdp.samplers", "%d ranks that only sample would wait while the others train (rollout.staleness = 0): "+
+			"set rollout.staleness to 1 or more, or leave it 0", n)
 	} else if together := c.Engine.TensorParallel; n > 0 && together > 1 {
-		report("fsdp.samplers", "%d ranks that sample each have a whole copy of the policy, but engine.tensor_parallel = %d: "+
-			"set one of them to its default", n, together)
+		report("fsdp.samplers", "%d ranks that sample each have a whole copy of the policy, but "+
+			"engine.tensor_parallel = %d: set one of them to its default", n, together)
 	}
 	if c.Rollout.Staleness == 0 {
 		return
 	}
 	if c.Rollout.OnUpdate == "keep" && c.Engine.KVMiB > 0 {
-		report("engine.kv_mib", "keys and values can only be kept where there is room for engine.max_sequences replies of "+
-			"rollout.max_length tokens (rollout.on_update = \"keep\"): leave it 0 and lower engine.max_sequences")
+		report("engine.kv_mib", "keys and values can only be kept where there is room for engine.max_sequences "+
+			"replies of rollout.max_length tokens (rollout.on_update = \"keep\"): leave it 0 and lower "+
+			"engine.max_sequences")
 	}
 	if c.Rollout.Replies == "action" {
-		report("rollout.staleness", "the log-probs under the weights that drew a reply are not known of the action that "+
-			"stands for it (rollout.replies = \"action\"): leave it 0")
+		report("rollout.staleness", "the log-probs under the weights that drew a reply are not known of the action "+
+			"that stands for it (rollout.replies = \"action\"): leave it 0")
 	}
 }
 
@@ -282,13 +285,14 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 	single, ok := c.singleMember()
 	switch {
 	case a.Buckets == "staleness" && (c.Rollout.Staleness == 0 || c.Separate() || a.Profile == "paper" || a.InUpdate):
-		report("analysis.buckets", "tokens of older weights are in training batches of runs with rollout.staleness > 0: "+
-			"leave analysis.groups and group_size 0, analysis.profile exact and analysis.in_update false")
+		report("analysis.buckets", "tokens of older weights are in training batches of runs with rollout.staleness > "+
+			"0: leave analysis.groups and group_size 0, analysis.profile exact and analysis.in_update false")
 	case a.GroupSize == 1:
-		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, got 1")
+		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, "+
+			"got 1")
 	case ok && a.GroupSize == 0:
-		report("analysis.enabled", "buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
-			"set analysis.group_size, or analysis.enabled = false", single)
+		report("analysis.enabled", "buckets are made by the spread of rewards within groups, but envs.%d.group_size = "+
+			"1: set analysis.group_size, or analysis.enabled = false", single)
 	}
 	if mini := c.Actor.MiniBatch; a.Profile == "paper" && mini%(a.PaperRanks*a.PaperMicroBatch) != 0 {
 		report("analysis.paper_micro_batch", "actor.mini_batch = %d is not a multiple of analysis.paper_ranks x "+

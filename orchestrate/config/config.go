@@ -67,8 +67,8 @@ type Run struct {
 type Model struct {
 	// Hugging Face directory of the policy.
 	Path string `toml:"path"`
-	// Hugging Face directory of the KL reference, or http://HOST:PORT of a server with OpenAI's interface that gives the
-	// log-probs of given tokens (gyre serve, vLLM); the initial policy when empty.
+	// Hugging Face directory of the KL reference, or http://HOST:PORT of a server with OpenAI's interface that gives
+	// the log-probs of given tokens (gyre serve, vLLM); the initial policy when empty.
 	Reference string `toml:"reference"`
 	// Name that this server knows the reference by; empty = the only one that it lists.
 	ReferenceName string `toml:"reference_name"`
@@ -84,8 +84,9 @@ type Model struct {
 	// bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else are float32.
 	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16" aliases:"fp32=float32,f32=float32,bf16=bfloat16"`
 	// Type in which the base of adapters is held, which does not learn. float32 and bfloat16 are those of the products
-	// too, so that auto, dtype's, need not be changed. int8 is for the matrices of the blocks, with one scale for each output channel, and takes half of bfloat16's memory. Products
-	// stay in dtype, of the numbers that int8 stands for, alike in trainer and sampler. On the CPU only.
+	// too, so that auto, dtype's, need not be changed. int8 is for the matrices of the blocks, with one scale for each
+	// output channel, and takes half of bfloat16's memory. Products stay in dtype, of the numbers that int8 stands for,
+	// alike in trainer and sampler. On the CPU only.
 	BaseDType string `toml:"base_dtype" default:"auto" oneof:"auto,float32,bfloat16,int8"`
 }
 
@@ -97,9 +98,9 @@ type LoRA struct {
 	Alpha float64 `toml:"alpha" default:"32" range:"(0,)"`
 	// Multiply by alpha/sqrt(rank) instead (rsLoRA), so that high ranks learn as fast as low ones.
 	RSLoRA bool `toml:"rslora" default:"false"`
-	// What gets adapters: all (the linear layers of the blocks), attention, mlp, experts (of a mixture), embedding, head,
-	// or a list of these and of names such as ["q_proj", "v_proj"]. Where the head is tied to the embedding only its own
-	// side changes.
+	// What gets adapters: all (the linear layers of the blocks), attention, mlp, experts (of a mixture), embedding,
+	// head, or a list of these and of names such as ["q_proj", "v_proj"]. Where the head is tied to the embedding only
+	// its own side changes.
 	Targets Targets `toml:"targets" default:"all"`
 	// Seed that new adapters follow from; 0 = run.seed.
 	Seed uint64 `toml:"seed" default:"0"`
@@ -274,8 +275,8 @@ type Filter struct {
 	// Slack subtracted from the linear top_p threshold.
 	SelectionEps float64 `toml:"selection_eps" default:"0.01" range:"[0,)"`
 	// Batches that a step may play, one after the other, until as many groups as one of them has are worth training on,
-	// their scores not being zero (DAPO's dynamic sampling, arXiv 2503.14476). Surplus groups are left out. 1 = the step
-	// trains on what is there.
+	// their scores not being zero (DAPO's dynamic sampling, arXiv 2503.14476). Surplus groups are left out. 1 = the
+	// step trains on what is there.
 	MaxBatches int `toml:"max_batches" default:"1" range:"[1,1000]"`
 	// Power of the kept ratio that advantages are multiplied by.
 	LossScaling string `toml:"loss_scaling" default:"none" oneof:"none,linear,sqrt"`
@@ -283,8 +284,8 @@ type Filter struct {
 
 // Algorithm turns rewards into advantages.
 type Algorithm struct {
-	// Sets keys of [algorithm], [actor] and [filter] to the published recipe of that name; keys given beside it win, and
-	// the run's log says which were set.
+	// Sets keys of [algorithm], [actor] and [filter] to the published recipe of that name; keys given beside it win,
+	// and the run's log says which were set.
 	Preset string `toml:"preset" oneof:",grpo,dr_grpo,dapo,gspo,cispo,sapo,lite_ppo"`
 	// Advantage estimator; gae and bi_level_gae train a critic.
 	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo,gdpo,optimal_token_baseline" aliases:"tir_optimal_token_baseline=optimal_token_baseline,otb=optimal_token_baseline,bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
@@ -317,8 +318,8 @@ type Algorithm struct {
 	// Coefficient of the entropy bonus.
 	EntropyCoef float64 `toml:"entropy_coef" default:"0.001"`
 	// Entropy that the coefficient follows, in nats as actor/entropy: after an update below it the coefficient rises by
-	// entropy_step up to entropy_max, above it it falls and does not count (Skywork-OR1, arXiv 2505.22312, whose scripts
-	// take 0.2 and a first entropy_coef of 0); 0 = entropy_coef stays.
+	// entropy_step up to entropy_max, above it it falls and does not count (Skywork-OR1, arXiv 2505.22312, whose
+	// scripts take 0.2 and a first entropy_coef of 0); 0 = entropy_coef stays.
 	EntropyTarget float64 `toml:"entropy_target" default:"0.0" range:"[0,)"`
 	// Change of the coefficient per step.
 	EntropyStep float64 `toml:"entropy_step" default:"1e-4" range:"(0,)"`

@@ -25,7 +25,8 @@ var _ settings.Decoder = (*Targets)(nil)
 
 // targetGroups are what the names of groups stand for.
 var targetGroups = map[string][]string{"all": slices.Concat(attentionModules, mlpModules),
-	"attention": attentionModules, "mlp": mlpModules, "experts": expertModules, "embedding": {"embed_tokens"}, "head": {"lm_head"}}
+	"attention": attentionModules, "mlp": mlpModules, "experts": expertModules, "embedding": {"embed_tokens"},
+	"head": {"lm_head"}}
 
 // modules are all that may get adapters, in the order of the forward pass but for the embedding.
 var modules = slices.Concat(targetGroups["all"], expertModules, targetGroups["embedding"], targetGroups["head"])
@@ -49,16 +50,16 @@ func (t *Targets) DecodeSetting(value any) error {
 			return fmt.Errorf("expected names such as \"all\" or [\"q_proj\", \"v_proj\"], got %v", element)
 		}
 		if !slices.Contains(targetNames, name) {
-			return fmt.Errorf("%q gets no adapter: expected all, attention, mlp, experts, embedding, head or names among %v%s", name,
-				modules, nearest.Hint(name, targetNames))
+			return fmt.Errorf("%q gets no adapter: expected all, attention, mlp, experts, embedding, head or names "+
+				"among %v%s", name, modules, nearest.Hint(name, targetNames))
 		}
 		*t = append(*t, name)
 	}
 	return nil
 }
 
-// Modules are the names of what gets adapters, each once: linear layers in the order of the forward pass, then embedding
-// and head.
+// Modules are the names of what gets adapters, each once: linear layers in the order of the forward pass, then
+// embedding and head.
 func (t Targets) Modules() []string {
 	var list []string
 	for _, module := range modules {
@@ -92,7 +93,8 @@ func (c *Config) checkLoRA(defined func(path string) bool, report func(key, form
 	switch base, m := c.Model.BaseDType, &c.Model; {
 	case base == "auto":
 	case c.LoRA.Rank == 0:
-		report("model.base_dtype", "%s is for the frozen base of adapters, and all weights are trained: set lora.rank", base)
+		report("model.base_dtype", "%s is for the frozen base of adapters, and all weights are trained: set lora.rank",
+			base)
 	case base == "int8" && c.Engine.TensorParallel > 1:
 		report("engine.tensor_parallel", "ranks that sample together cut their parts from a base in float32, but "+
 			"model.base_dtype = \"int8\": set one of them to its default")

@@ -12,8 +12,8 @@ type Analysis struct {
 	// Group size of the separate analysis batch; 0 = the training group size.
 	GroupSize int `toml:"group_size" default:"0" range:"[0,)"`
 	// Buckets of groups by reward standard deviation: quantile (equal counts) or fixed_rv (edges 1, 2, 3, 4, 5). Or of
-	// tokens by staleness: bucket_1 has those that the present weights drew, bucket_2 those of the weights a training step
-	// before; a group has a part in each.
+	// tokens by staleness: bucket_1 has those that the present weights drew, bucket_2 those of the weights a training
+	// step before; a group has a part in each.
 	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv,staleness"`
 	// Number of quantile buckets.
 	NumBuckets int `toml:"num_buckets" default:"6" range:"[1,)"`

@@ -20,19 +20,21 @@ var presets = map[string][]string{
 		"actor.loss_aggregation=seq-mean-token-sum-norm"},
 	// DAPO, arXiv 2503.14476: groups whose members all earned the same are left out, and others played in their place;
 	// the bound is that of verl's recipe
-	"dapo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0", "algorithm.entropy_coef=0",
-		"actor.loss=ppo", "actor.clip_low=0.2", "actor.clip_high=0.28", "actor.clip_dual=0",
+	"dapo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0",
+		"algorithm.entropy_coef=0", "actor.loss=ppo", "actor.clip_low=0.2", "actor.clip_high=0.28", "actor.clip_dual=0",
 		"actor.loss_aggregation=token-mean", "filter.strategy=top_p", "filter.value=1", "filter.include_zero=false",
 		"filter.max_batches=10"},
 	// GSPO, arXiv 2507.18071
-	"gspo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0", "algorithm.entropy_coef=0",
-		"actor.loss=gspo", "actor.clip_low=3e-4", "actor.clip_high=4e-4", "actor.loss_aggregation=seq-mean-token-mean"},
+	"gspo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0",
+		"algorithm.entropy_coef=0", "actor.loss=gspo", "actor.clip_low=3e-4", "actor.clip_high=4e-4",
+		"actor.loss_aggregation=seq-mean-token-mean"},
 	// CISPO of MiniMax-M1, arXiv 2506.13585, which has no lower clip
-	"cispo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0", "algorithm.entropy_coef=0",
-		"actor.loss=cispo", "actor.clip_low=1", "actor.loss_aggregation=token-mean"},
+	"cispo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0",
+		"algorithm.entropy_coef=0", "actor.loss=cispo", "actor.clip_low=1", "actor.loss_aggregation=token-mean"},
 	// SAPO, arXiv 2511.20347
-	"sapo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0", "algorithm.entropy_coef=0",
-		"actor.loss=sapo", "actor.sapo_tau_pos=1", "actor.sapo_tau_neg=1.05", "actor.loss_aggregation=seq-mean-token-mean"},
+	"sapo": {"algorithm.advantage=grpo", "algorithm.norm_by_std=true", "algorithm.kl_coef=0",
+		"algorithm.entropy_coef=0", "actor.loss=sapo", "actor.sapo_tau_pos=1", "actor.sapo_tau_neg=1.05",
+		"actor.loss_aggregation=seq-mean-token-mean"},
 	// Lite PPO, arXiv 2508.08221: centred in the group, divided by the deviation of the batch
 	"lite_ppo": {"algorithm.advantage=reinforce_pp_baseline", "algorithm.kl_coef=0", "actor.loss=ppo",
 		"actor.clip_low=0.2", "actor.clip_high=0.2", "actor.loss_aggregation=token-mean"},

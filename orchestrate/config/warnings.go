@@ -65,8 +65,8 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	multiTurn := slices.ContainsFunc(c.Envs, func(e Env) bool { return e.MaxTurns > 1 })
 	warn(a.Advantage == "bi_level_gae" && len(c.Envs) > 0 && !multiTurn,
 		"algorithm: with one turn per episode bi_level_gae is gae")
-	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo" && a.Advantage != "gdpo", "algorithm.norm_by_std has no effect on %s",
-		a.Advantage)
+	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo" && a.Advantage != "gdpo",
+		"algorithm.norm_by_std has no effect on %s", a.Advantage)
 	warn(a.ZeroTaskAdvantage && a.EntropyCoef == 0 && (a.KLCoef == 0 || a.KLIn == "reward"),
 		"algorithm.zero_task_advantage: without an entropy or KL term in the loss nothing is learnt")
 	warn(a.ZeroTaskAdvantage && a.KLCoef > 0 && a.KLIn == "reward",
@@ -74,8 +74,10 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	warn(a.EntropyCoef < 0, "algorithm.entropy_coef = %v lowers the entropy; a bonus is positive", a.EntropyCoef)
 	warn(a.KLCoef == 0 && c.Model.Reference != "", "model.reference is not used: algorithm.kl_coef is 0")
 	warn(a.KLCoef == 0 && a.KLIn == "reward", "algorithm.kl_in = \"reward\" has no effect: algorithm.kl_coef is 0")
-	warn(a.KLIn == "advantage" && a.KLCoef == 0, "algorithm.kl_in = \"advantage\" has no effect: algorithm.kl_coef is 0")
-	warn(a.KLIn == "advantage" && a.KLEstimator != "k1", "algorithm.kl_in = \"advantage\": only kl_estimator = \"k1\" gives "+
+	warn(a.KLIn == "advantage" && a.KLCoef == 0, "algorithm.kl_in = \"advantage\" has no effect: algorithm.kl_coef "+
+		"is 0")
+	warn(a.KLIn == "advantage" && a.KLEstimator != "k1", "algorithm.kl_in = \"advantage\": only kl_estimator = "+
+		"\"k1\" gives "+
 		"the gradient of the reverse KL on average, %q does not", a.KLEstimator)
 	warn(a.KLControl == "adaptive" && a.KLIn == "loss",
 		"algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" only")

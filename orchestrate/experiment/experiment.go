@@ -203,8 +203,9 @@ func (e *Experiment) checkSizes() (problems []error) {
 	}
 	if k := int64(e.Config.Algorithm.KLTopK); e.Reference != nil && k > 0 {
 		if n := min(e.Policy.Shape.VocabSize, e.Reference.Shape.VocabSize); k > n {
-			problems = append(problems, fmt.Errorf("algorithm.kl_top_k = %d, but the vocabulary of the policy in %s and the KL "+
-				"reference in %s has %d tokens: expected as many or less", k, e.Policy.Dir, e.Reference.Dir, n))
+			problems = append(problems, fmt.Errorf("algorithm.kl_top_k = %d, but the vocabulary of the policy in %s "+
+				"and the KL reference in %s has %d tokens: expected as many or less", k, e.Policy.Dir,
+				e.Reference.Dir, n))
 		}
 	}
 	if e.Parts.Play {

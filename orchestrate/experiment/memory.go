@@ -99,7 +99,8 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 		planUpdates(c, actor, add)
 	}
 	if k := int64(c.Algorithm.KLTopK); e.Reference != nil {
-		add("update", "likeliest tokens of the KL reference", 4*(2*k+1)*min(k, 1)*int64(c.Episodes()*c.Rollout.MaxLength))
+		add("update", "likeliest tokens of the KL reference", 4*(2*k+1)*min(k, 1)*
+			int64(c.Episodes()*c.Rollout.MaxLength))
 	}
 	if e.Parts.Analyse && c.Analysis.Enabled {
 		plan := planAnalysis(c, trained/gradients)
@@ -380,5 +381,6 @@ func analysisBuckets(c *config.Config) int {
 // planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can
 // need.
 func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
-	return gradients.NewPlan(parameters, len(gradients.LossTerms(Objective(c))), analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
+	return gradients.NewPlan(parameters, len(gradients.LossTerms(Objective(c))), analysisGroups(c), analysisBuckets(c),
+		AnalysisOptions(c))
 }

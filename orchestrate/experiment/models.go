@@ -183,8 +183,8 @@ func (m *Model) placed(frozen bool, ranks checkpoint.Ranks) torch.Placement {
 	return on
 }
 
-// LoadBase reads the weights that adapters of Dir lie beside. They only sample and score, and are whole on every process
-// unless the weights of all models are in shards.
+// LoadBase reads the weights that adapters of Dir lie beside. They only sample and score, and are whole on every
+// process unless the weights of all models are in shards.
 func (m *Model) LoadBase(ranks checkpoint.Ranks) (base *torch.Model, notes []string, err error) {
 	on := m.placed(true, ranks)
 	if ranks.Shards != nil && ranks.Shards.Shard != torch.ShardFull {

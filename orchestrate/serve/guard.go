@@ -49,7 +49,8 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 			Fail(w, Refuse(http.StatusForbidden, "a page of another site may not use this server"))
 		case !public && !s.allowed(Key(r)):
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			e := Refuse(http.StatusUnauthorized, "the API key is missing or wrong: send it as Authorization: Bearer KEY")
+			e := Refuse(http.StatusUnauthorized, "the API key is missing or wrong: send it as Authorization: Bearer "+
+				"KEY")
 			e.Code = "invalid_api_key"
 			Fail(w, e)
 		case r.ContentLength > s.options.MaxBody:

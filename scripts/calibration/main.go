@@ -51,8 +51,9 @@ func calibrate(args []string) error {
 	width := table.Width(os.Stdout)
 	fmt.Printf("%d runs. Forecasts of the change of the return between validations, against what came:\n\n%s\n",
 		len(list), forecasts(list).Text(width))
-	fmt.Printf("Alarms: a run has collapsed at the step from which on its success in training stays below half of the\n"+
-		"best before. Lead: steps from the alarm to that step; below 0 it came later.\n\n%s", alarms(list).Text(width))
+	fmt.Printf("Alarms: a run has collapsed at the step from which on its success in training stays below half of "+
+		"the\nbest before. Lead: steps from the alarm to that step; below 0 it came later.\n\n%s",
+		alarms(list).Text(width))
 	return nil
 }
 
@@ -104,8 +105,8 @@ func forecasts(list []run) *table.Table {
 		}
 		share := float64(inside) / float64(len(came))
 		low, high := statistics.Wilson(share, len(came), forecast.Confidence)
-		t.Add(name, len(came), statistics.Mean(predicted), statistics.Mean(came), table.PercentBetween(share, low, high),
-			with/squares, left/changes)
+		t.Add(name, len(came), statistics.Mean(predicted), statistics.Mean(came),
+			table.PercentBetween(share, low, high), with/squares, left/changes)
 	}
 	return t
 }
@@ -129,7 +130,9 @@ func rules() []rule {
 				stop = e.RewardStd(std, c)
 			}
 			validation := maps.Clone(line)
-			maps.DeleteFunc(validation, func(name string, _ float64) bool { return !strings.HasPrefix(name, "val-env/") })
+			maps.DeleteFunc(validation, func(name string, _ float64) bool {
+				return !strings.HasPrefix(name, "val-env/")
+			})
 			if stop == nil {
 				stop = e.Validated(validation, c)
 			}

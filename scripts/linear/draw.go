@@ -54,14 +54,14 @@ func draw(rows []row, out string) error {
 				switch {
 				case x.dtype != dtype || (x.layers > 0) != (at == 1):
 				case at == 0:
-					fmt.Printf("%-8s %2d layers %6.0f tokens: update %7.3f ms per token, log-probs %7.3f, peak %5.2f GiB\n", dtype,
-						forTokens, x.tokens, 1e3*x.update/x.tokens, 1e3*x.logprobs/x.tokens, x.peak)
+					fmt.Printf("%-8s %2d layers %6.0f tokens: update %7.3f ms per token, log-probs %7.3f, peak %5.2f "+
+						"GiB\n", dtype, forTokens, x.tokens, 1e3*x.update/x.tokens, 1e3*x.logprobs/x.tokens, x.peak)
 					u.Add(x.tokens, 1e3*x.update/x.tokens)
 					l.Add(x.tokens, 1e3*x.logprobs/x.tokens)
 					m.Add(x.tokens, x.peak)
 				default:
-					fmt.Printf("%-8s %2d layers %6.0f tokens: update %7.3f s, log-probs %7.3f, peak %5.2f GiB\n", dtype, x.layers,
-						x.tokens, x.update, x.logprobs, x.peak)
+					fmt.Printf("%-8s %2d layers %6.0f tokens: update %7.3f s, log-probs %7.3f, peak %5.2f GiB\n", dtype,
+						x.layers, x.tokens, x.update, x.logprobs, x.peak)
 					u.Add(float64(x.layers), x.update)
 					l.Add(float64(x.layers), x.logprobs)
 					m.Add(float64(x.layers), x.peak)

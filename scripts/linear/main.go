@@ -115,10 +115,11 @@ func shorten(from, to string, layers int) error {
 		if t == nil {
 			return fmt.Errorf("it has no tensor %s", p.Name)
 		}
-		list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape, Fill: func(dst []byte) error {
-			_, _, err := t.Dense(weights.F32, dst, nil)
-			return err
-		}})
+		list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape,
+			Fill: func(dst []byte) error {
+				_, _, err := t.Dense(weights.F32, dst, nil)
+				return err
+			}})
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err

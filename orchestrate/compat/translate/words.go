@@ -84,7 +84,8 @@ func (t *translation) task(name string) error {
 	task, ok := known[name]
 	switch {
 	case !ok:
-		return fmt.Errorf("is not a task configuration of RAGEN%s", nearest.Hint(name, slices.Collect(maps.Keys(known))))
+		return fmt.Errorf("is not a task configuration of RAGEN%s", nearest.Hint(name,
+			slices.Collect(maps.Keys(known))))
 	case task.how != "":
 		return fmt.Errorf("is none that can be translated: %s", task.how)
 	}
@@ -117,7 +118,8 @@ func (t *translation) resolved(path string) error {
 			text, ok = other.(string)
 		}
 		if ok && strings.Contains(text, "${") {
-			return fmt.Errorf("is not resolved: %s is %s; write it with `python train.py … --cfg job --resolve`", key, text)
+			return fmt.Errorf("is not resolved: %s is %s; write it with `python train.py … --cfg job --resolve`", key,
+				text)
 		}
 	}
 	return nil

@@ -41,7 +41,8 @@ type Estimator struct {
 }
 
 // Estimators are those that algorithm.advantage names.
-var Estimators = []Estimator{gae, biLevelGAE, grpo, rloo, reinforcePP, reinforcePPBaseline, brpo, gdpo, optimalTokenBaseline}
+var Estimators = []Estimator{gae, biLevelGAE, grpo, rloo, reinforcePP, reinforcePPBaseline, brpo, gdpo,
+	optimalTokenBaseline}
 
 // Find gives an estimator by its name, nil where there is none.
 func Find(name string) *Estimator {

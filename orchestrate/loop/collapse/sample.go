@@ -24,7 +24,8 @@ type Meter struct {
 	Deviations map[string]float64 `json:"deviations"`
 }
 
-// Measure returns a batch's metrics, nil where nobody took a turn. score gives the log-prob of each sequence's thought, summed over its tokens.
+// Measure returns a batch's metrics, nil where nobody took a turn. score gives the log-prob of each sequence's thought,
+// summed over its tokens.
 func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) string,
 	score func([]Sequence) ([]float64, error), c config.Collapse, rng *rand.Rand) (out *Metrics, err error) {
 	var valid [][]Turn // with a thought, by episode

@@ -46,7 +46,8 @@ type client struct {
 func baseOf(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("endpoint %q is no address of a server: expected http://HOST:PORT or https://HOST/v1", address)
+		return "", fmt.Errorf("endpoint %q is no address of a server: expected http://HOST:PORT or https://HOST/v1",
+			address)
 	}
 	if u.Path = strings.TrimRight(u.Path, "/"); u.Path == "" {
 		u.Path = "/v1"

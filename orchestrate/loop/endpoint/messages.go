@@ -124,7 +124,8 @@ func (s *Server) idsOf(c choice) ([]int32, error) {
 	}
 	for _, id := range c.TokenIDs {
 		if id < 0 || int(id) >= s.tokenizer.VocabSize() {
-			return nil, fmt.Errorf("%s: token_ids hold %d, expected 0 to %d", s.client.base, id, s.tokenizer.VocabSize()-1)
+			return nil, fmt.Errorf("%s: token_ids hold %d, expected 0 to %d", s.client.base, id,
+				s.tokenizer.VocabSize()-1)
 		}
 	}
 	return c.TokenIDs, nil

@@ -87,7 +87,8 @@ func Open(ctx context.Context, c Config, tokenizer *chat.Tokenizer) (*Server, er
 		return nil, err
 	}
 	most := cmp.Or(c.Concurrency, 16)
-	s := &Server{tokenizer: tokenizer, slots: make(chan struct{}, most), done: make(chan answered, most), client: client}
+	s := &Server{tokenizer: tokenizer, slots: make(chan struct{}, most), done: make(chan answered, most),
+		client: client}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if s.journal, err = openJournal(c.Journal); err != nil {
 		return nil, err
@@ -232,7 +233,8 @@ func (s *Server) take(a answered) (torch.Output, error) {
 		return torch.Output{}, fmt.Errorf("%w. What was played is kept: the same command goes on from here", a.err)
 	}
 	if len(a.reply.Choices) != 1 {
-		return torch.Output{}, fmt.Errorf("%s: %d choices in an answer, expected 1", s.client.base, len(a.reply.Choices))
+		return torch.Output{}, fmt.Errorf("%s: %d choices in an answer, expected 1", s.client.base,
+			len(a.reply.Choices))
 	}
 	if !a.kept {
 		if err := s.journal.add(a.key, a.reply); err != nil {

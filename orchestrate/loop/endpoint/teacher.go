@@ -37,8 +37,8 @@ func OpenTeacher(ctx context.Context, c Config) (*Teacher, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s gives no log-probs of tokens (a prompt of token ids with prompt_logprobs = 0, or echo and "+
-			"logprobs): %w", client.base, err)
+		return nil, fmt.Errorf("%s gives no log-probs of tokens (a prompt of token ids with prompt_logprobs = 0, or "+
+			"echo and logprobs): %w", client.base, err)
 	}
 	return t, nil
 }
@@ -46,7 +46,8 @@ func OpenTeacher(ctx context.Context, c Config) (*Teacher, error) {
 // refuses tells whether a server does not know how it was asked.
 func refuses(err error) bool {
 	status, ok := errors.AsType[*statusError](err)
-	return errors.Is(err, errNoScores) || ok && status.code != http.StatusUnauthorized && status.code != http.StatusForbidden
+	return errors.Is(err, errNoScores) || ok && status.code != http.StatusUnauthorized &&
+		status.code != http.StatusForbidden
 }
 
 // Close ends the connections.

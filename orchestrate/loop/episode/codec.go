@@ -178,8 +178,9 @@ func explain(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	expected := map[string]string{"int": "an integer", "int32": "an integer that fits in 32 bits", "int64": "an integer",
-		"float32": "a number", "float64": "a number", "string": "a string", "bool": "true or false",
+	expected := map[string]string{"int": "an integer", "int32": "an integer that fits in 32 bits",
+		"int64": "an integer", "float32": "a number", "float64": "a number", "string": "a string",
+		"bool":                       "true or false",
 		"map[string]json.RawMessage": "an object"}[wrong.Type.String()]
 	if expected == "" {
 		expected = "a list of numbers"
@@ -189,8 +190,8 @@ func explain(err error) error {
 
 // episode is what a record says.
 func (r record) episode() (_ *Episode, err error) {
-	e := &Episode{Step: r.Step, Group: r.Group, Index: r.Episode, Tag: r.Tag, Label: r.Label, Gold: r.Gold, Seed: r.Seed,
-		IDs: r.IDs, Mask: make([]bool, len(r.Mask)), Score: r.Score, Success: r.Success, Stop: r.Stop,
+	e := &Episode{Step: r.Step, Group: r.Group, Index: r.Episode, Tag: r.Tag, Label: r.Label, Gold: r.Gold,
+		Seed: r.Seed, IDs: r.IDs, Mask: make([]bool, len(r.Mask)), Score: r.Score, Success: r.Success, Stop: r.Stop,
 		Contexts: r.Contexts}
 	for t, m := range r.Mask {
 		if m != 0 && m != 1 {

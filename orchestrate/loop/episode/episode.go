@@ -8,8 +8,9 @@
 //
 // A line may go on with "contexts": [0, 57], the starts of the sequences that ids holds one after another (absent: it
 // is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named components of
-// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions": [[12, 6],
-// [40, 7]] says that the weights after 6 training steps drew from token 12 on, and those after 7 from token 40 on.
+// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions":
+// [[12, 6], [40, 7]] says that the weights after 6 training steps drew from token 12 on, and those after 7 from token
+// 40 on.
 //
 // ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
 // unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the
@@ -73,8 +74,8 @@ type Episode struct {
 	// by itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the
 	// one before.
 	Contexts []int
-	// Versions are the versions of the weights that drew the tokens, in runs: each holds from its token on until the next.
-	// A version counts the training steps before; nil = unknown.
+	// Versions are the versions of the weights that drew the tokens, in runs: each holds from its token on until the
+	// next. A version counts the training steps before; nil = unknown.
 	Versions []Run
 	// Mixed are the tokens, from one to before another, that were drawn with keys and values of older weights than the
 	// version's: their log-probs are not the ones that the version alone would give.
@@ -186,13 +187,14 @@ func (e *Episode) Check() error {
 	}
 	for i, run := range e.Versions {
 		if run.Token < 0 || run.Token >= n || run.Version < 0 || i > 0 && run.Token <= e.Versions[i-1].Token {
-			return fmt.Errorf("versions[%d] = [%d, %d], expected a token behind that of the entry before and below %d, and a "+
-				"version of 0 or more", i, run.Token, run.Version, n)
+			return fmt.Errorf("versions[%d] = [%d, %d], expected a token behind that of the entry before and below "+
+				"%d, and a version of 0 or more", i, run.Token, run.Version, n)
 		}
 	}
 	for i, part := range e.Mixed {
 		if part[0] < 0 || part[0] >= part[1] || part[1] > n {
-			return fmt.Errorf("mixed[%d] = %v, expected tokens of the episode: from 0 or more to before %d or fewer", i, part, n)
+			return fmt.Errorf("mixed[%d] = %v, expected tokens of the episode: from 0 or more to before %d or fewer", i,
+				part, n)
 		}
 	}
 	return e.checkTurns()

@@ -87,8 +87,8 @@ type Piece struct {
 // Driver steps an engine.
 type Driver struct {
 	Engine Engine
-	// Tolerant hands out a request whose policy has diverged, while those of other policies go on, as an output that ends
-	// with [torch.FinishNotFinite]. Otherwise it is an error of the step.
+	// Tolerant hands out a request whose policy has diverged, while those of other policies go on, as an output that
+	// ends with [torch.FinishNotFinite]. Otherwise it is an error of the step.
 	Tolerant   bool
 	tokenizer  Tokenizer
 	vocabulary bool // the engine has it
@@ -173,7 +173,8 @@ func (d *Driver) Step() ([]torch.Output, error) {
 			return nil, err
 		}
 		if out.Finish == torch.FinishNotFinite && !d.Tolerant {
-			return nil, fmt.Errorf("request %d: its policy's logits are %w: it has diverged", out.ID, torch.ErrNotFinite)
+			return nil, fmt.Errorf("request %d: its policy's logits are %w: it has diverged", out.ID,
+				torch.ErrNotFinite)
 		}
 	}
 	if unfinished == 0 && len(d.live) > 0 {
@@ -247,7 +248,8 @@ func RowSeed(seed uint64, i int) uint64 {
 	return z ^ z>>31
 }
 
-// Withdraw gives up requests that are unfinished and returns what was drawn of them. What others have asked for goes on.
+// Withdraw gives up requests that are unfinished and returns what was drawn of them. What others have asked for goes
+// on.
 func (d *Driver) Withdraw(ids []uint64) ([]torch.Output, error) {
 	for _, id := range ids {
 		if err := d.Engine.Abort(id); err != nil {

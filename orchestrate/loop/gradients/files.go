@@ -76,8 +76,8 @@ func writeCSV(w io.Writer, groups metrics.Table, columns int, profile any) error
 const projected = 4096
 
 // project sums the values into few, each under a sign and at a place that only its index and the parameter's name
-// decide: the same at every step and for every component, so that inner products of projections estimate those of what was
-// projected.
+// decide: the same at every step and for every component, so that inner products of projections estimate those of what
+// was projected.
 func project(name string, values []float32) []float32 {
 	if len(values) <= projected {
 		return values
@@ -136,7 +136,8 @@ func Save(ctx context.Context, path string, world *ranks.World, names []string, 
 }
 
 // whole is the gradient of p, parameter i, which every rank holds a shard of. It is collective.
-func whole(ctx context.Context, world *ranks.World, from *torch.Gradients, i int, p torch.Parameter) ([]float32, error) {
+func whole(ctx context.Context, world *ranks.World, from *torch.Gradients, i int,
+	p torch.Parameter) ([]float32, error) {
 	shard, err := from.Shard(i)
 	if err != nil {
 		return nil, err

@@ -117,8 +117,8 @@ func (r *Report) Shares() []float64 {
 // were played and left out, and own says that the update was made from it. It is nil where nothing can be said.
 //
 // The gradient of the expected reward is Σ (r − r̄')·∇log π over the tokens of an episode, with the mean r̄' of the
-// rest of its group. A group's gradient of the task has w·A in the place of r − r̄', the token's weight and advantage. If
-// these are proportional within a group (estimators that compare its episodes, means over tokens), one is the other
+// rest of its group. A group's gradient of the task has w·A in the place of r − r̄', the token's weight and advantage.
+// If these are proportional within a group (estimators that compare its episodes, means over tokens), one is the other
 // times a constant of the group. fit is the share of the squares of w·A that proportions explain: 1 where they hold;
 // below, one proportion is taken for all groups, as after division by the deviation of a whole batch.
 func (r *Report) Predict(b *train.Batch, rewards []float64, more int, own bool, moved []float32) (

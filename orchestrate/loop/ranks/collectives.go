@@ -93,7 +93,8 @@ func (w *World) TensorParallel(ctx context.Context, n int) (*torch.Group, error)
 // are their own. It is closed with the world.
 func (w *World) Part(ctx context.Context, first, n int) (*World, error) {
 	group, err := w.neighbours(ctx, "part", first, n)
-	part := &World{Place: w.Place, ctx: w.ctx, members: w.members, config: w.config, groups: []*torch.Group{group, w.Group()}}
+	part := &World{Place: w.Place, ctx: w.ctx, members: w.members, config: w.config,
+		groups: []*torch.Group{group, w.Group()}}
 	part.Place.Rank, part.Place.Size = w.Place.Rank-first, n
 	return part, err
 }

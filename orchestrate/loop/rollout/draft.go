@@ -85,12 +85,13 @@ func (s entry) allows(token, version int) (int, error) {
 	}
 	switch {
 	case at < 0:
-		return 0, fmt.Errorf("the schedule has no token %d of it: the environment or the configuration is another", token)
+		return 0, fmt.Errorf("the schedule has no token %d of it: the environment or the configuration is another",
+			token)
 	case s.runs[at].Version > version:
 		return 0, nil
 	case s.runs[at].Version < version:
-		return 0, fmt.Errorf("by the schedule version %d drew token %d, which version %d has reached: the environment or "+
-			"the configuration is another", s.runs[at].Version, token, version)
+		return 0, fmt.Errorf("by the schedule version %d drew token %d, which version %d has reached: the environment "+
+			"or the configuration is another", s.runs[at].Version, token, version)
 	case at+1 < len(s.runs):
 		return s.runs[at+1].Token - token, nil
 	}

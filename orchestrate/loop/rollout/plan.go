@@ -172,5 +172,6 @@ func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64, member int
 		side = "validation"
 	}
 	return first{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g "+
-		"leaves for %s: has the environment so few states? Set validation.holdout to 0", seed, holdoutTries-1, h.Share, side)
+		"leaves for %s: has the environment so few states? Set validation.holdout to 0", seed, holdoutTries-1,
+		h.Share, side)
 }

@@ -189,9 +189,12 @@ func (p *Player) Batch(plan Plan, shares []Share) (episodes []*episode.Episode, 
 	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
 	stats.complete(episodes)
 	if len(episodes) > 0 && stats.Turns == 0 {
-		shortest := len(slices.MinFunc(episodes, func(a, b *episode.Episode) int { return len(a.IDs) - len(b.IDs) }).IDs)
-		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has at least %d tokens) leaves room for a reply of "+
-			"rollout.max_tokens = %d within rollout.max_length = %d", shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
+		shortest := len(slices.MinFunc(episodes, func(a, b *episode.Episode) int {
+			return len(a.IDs) - len(b.IDs)
+		}).IDs)
+		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has at least %d tokens) leaves room for a "+
+			"reply of rollout.max_tokens = %d within rollout.max_length = %d", shortest,
+			p.rollout.MaxTokens, p.rollout.MaxLength)
 	}
 	if plan.Stream == Train {
 		if err := p.failures.add(stats, p.rollout.MaxFailed); err != nil {

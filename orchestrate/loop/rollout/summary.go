@@ -97,7 +97,8 @@ func markPasses(episodes []*episode.Episode, sources []config.Env) {
 	}
 }
 
-// PassAt is the probability that one of k of n episodes, of which c succeeded, did: 1 - C(n-c, k) / C(n, k), as a product that does not overflow.
+// PassAt is the probability that one of k of n episodes, of which c succeeded, did: 1 - C(n-c, k) / C(n, k), as a
+// product that does not overflow.
 func PassAt(k, n, c int) float64 {
 	if n-c < k {
 		return 1

@@ -61,8 +61,8 @@ func (w *Window) Restore(all []UnderWay) error {
 		}
 		r := w.rounds[len(w.rounds)-1]
 		if u.Batch != r.plan.Batch || u.Episode >= r.plan.Episodes() {
-			return fmt.Errorf("what was under way has episode %d of batch %d among %d of batch %d: the checkpoint's batches are "+
-				"others than this configuration's", u.Episode, u.Batch, r.plan.Episodes(), r.plan.Batch)
+			return fmt.Errorf("what was under way has episode %d of batch %d among %d of batch %d: the checkpoint's "+
+				"batches are others than this configuration's", u.Episode, u.Batch, r.plan.Episodes(), r.plan.Batch)
 		}
 		// Those that have begun come first: where processes divided the batch they are not its first ones.
 		at := slices.IndexFunc(r.runners, func(one *runner) bool { return one.index == u.Episode })
@@ -85,7 +85,9 @@ func (w *Window) Restore(all []UnderWay) error {
 		if u.Draft != nil {
 			one.draft = *u.Draft
 		}
-		r.start(w.floor, []*runner{one}, func(ctx context.Context, one *runner) error { return one.relive(ctx, u.Replies) })
+		r.start(w.floor, []*runner{one}, func(ctx context.Context, one *runner) error {
+			return one.relive(ctx, u.Replies)
+		})
 	}
 	return nil
 }
@@ -93,8 +95,8 @@ func (w *Window) Restore(all []UnderWay) error {
 // revive plays an episode that failed again, to the point where it was, with the replies that it has had: the weights
 // that drew them may be gone.
 func (r *runner) revive(f *floor) {
-	fresh := &runner{player: r.player, kind: r.kind, slot: r.slot, round: r.round, attempt: r.attempt + 1, entry: r.entry,
-		replies: r.replies, draft: r.draft, versions: r.versions, mixed: r.mixed, asked: true}
+	fresh := &runner{player: r.player, kind: r.kind, slot: r.slot, round: r.round, attempt: r.attempt + 1,
+		entry: r.entry, replies: r.replies, draft: r.draft, versions: r.versions, mixed: r.mixed, asked: true}
 	r.round.runners[slices.Index(r.round.runners, r)] = fresh
 	f.send(fresh, func(ctx context.Context) error { return fresh.relive(ctx, r.replies) })
 }

@@ -19,10 +19,10 @@ import (
 // trainer waits for environments, so that tokens are no older than waiting makes them: where nothing waits, and nobody
 // else computes meanwhile, each step plays its own batch.
 //
-// It belongs to the trainer's goroutine. Replies grow between two passes of the trainer's models (Between), always under
-// the weights that the step began with; environments answer meanwhile on goroutines of their own. Before the weights
-// change (Changing) all requests are taken back from the sampler. They go on under the new weights, which compute keys
-// and values again unless they are kept.
+// It belongs to the trainer's goroutine. Replies grow between two passes of the trainer's models (Between), always
+// under the weights that the step began with; environments answer meanwhile on goroutines of their own. Before the
+// weights change (Changing) all requests are taken back from the sampler. They go on under the new weights, which
+// compute keys and values again unless they are kept.
 type Window struct {
 	WindowOptions
 	ctx    context.Context
@@ -66,8 +66,8 @@ func NewWindow(ctx context.Context, p *Player, o WindowOptions) (*Window, error)
 		_, own = driver.Engine.(*torch.Engine)
 	}
 	if !own {
-		return nil, errors.New("batches are played ahead with an engine of the run's own (rollout.staleness), and this run's " +
-			"is shared or another program's")
+		return nil, errors.New("batches are played ahead with an engine of the run's own (rollout.staleness), and " +
+			"this run's is shared or another program's")
 	}
 	w := &Window{WindowOptions: o, ctx: ctx, player: p, last: time.Now()}
 	if o.Processes > 0 { // the trainer's processor is another's
@@ -144,8 +144,8 @@ func (w *Window) Share(ctx context.Context, step, batch int) (Share, error) {
 	return r.share(), nil
 }
 
-// complete tells whether a round has all of its episodes, and, where a run is repeated, whether all others have what the
-// present weights drew of them.
+// complete tells whether a round has all of its episodes, and, where a run is repeated, whether all others have what
+// the present weights drew of them.
 func (w *Window) complete(r *round) bool {
 	return r.settled && r.live == 0 && (w.Repeat == nil || !w.floor.busy())
 }
@@ -164,8 +164,8 @@ func (w *Window) play(ctx context.Context, step int) error {
 // noticed is the share of a step that the trainer may wait for environments before the window reaches further.
 const noticed = 0.02
 
-// reach goes a batch further ahead where the trainer has waited, and a batch less where the next one was there before it
-// was asked for.
+// reach goes a batch further ahead where the trainer has waited, and a batch less where the next one was there before
+// it was asked for.
 func (w *Window) reach(early bool, waited time.Duration) {
 	step := time.Since(w.last)
 	w.last = time.Now()
@@ -217,8 +217,8 @@ func (w *Window) follow(step int) error {
 	}
 	drafts := slices.ContainsFunc(w.floor.ready, func(one *runner) bool { return len(one.draft.IDs) > 0 })
 	if !then && w.floor.fresh && drafts {
-		return errors.New("replies go on from keys and values of older weights in the run that is repeated, which are gone " +
-			"here: save, validate and analyse at the steps of that run")
+		return errors.New("replies go on from keys and values of older weights in the run that is repeated, which " +
+			"are gone here: save, validate and analyse at the steps of that run")
 	}
 	return nil
 }
@@ -233,8 +233,8 @@ func (w *Window) begin(batch int) error {
 	runners = slices.DeleteFunc(runners, func(one *runner) bool { return one.group%max(w.Processes, 1) != w.Process })
 	for _, one := range runners {
 		if one.pool.outside != nil {
-			return fmt.Errorf("environment %s: programs outside play when the weights stand still: set rollout.staleness = 0",
-				one.source.Tag)
+			return fmt.Errorf("environment %s: programs outside play when the weights stand still: set "+
+				"rollout.staleness = 0", one.source.Tag)
 		}
 	}
 	r := &round{player: w.player, plan: plan, runners: runners, attempt: 1, requests: uint64(batch) << 32}
@@ -347,8 +347,8 @@ func (w *Window) Between(ctx context.Context) error {
 	return nil
 }
 
-// Beside lets wait wait for others, and plays meanwhile what may be played under the present weights: for a process whose
-// sampler has a machine of its own. It is followed by Share, or by Pause.
+// Beside lets wait wait for others, and plays meanwhile what may be played under the present weights: for a process
+// whose sampler has a machine of its own. It is followed by Share, or by Pause.
 func (w *Window) Beside(ctx context.Context, wait func(context.Context) error) error {
 	waiting, end := context.WithCancel(ctx) // which ends the wait where playing fails
 	defer end()

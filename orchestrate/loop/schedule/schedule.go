@@ -1,7 +1,7 @@
 // Package schedule holds the constants of a loss and an optimizer that change from step to step. Learning rates follow
-// from the number of steps done, training steps of reinforcement learning and optimizer steps of supervised fine-tuning:
-// linear warm-up, then a constant, linear or cosine course (Loshchilov & Hutter, 2017, without restarts). The
-// coefficient of the entropy bonus may follow the entropy.
+// from the number of steps done, training steps of reinforcement learning and optimizer steps of supervised
+// fine-tuning: linear warm-up, then a constant, linear or cosine course (Loshchilov & Hutter, 2017, without restarts).
+// The coefficient of the entropy bonus may follow the entropy.
 package schedule
 
 import "math"

@@ -102,7 +102,8 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 	line, found := coreValidation(episodes), rollout.Summarize(episodes)
 	line.Add(validationMetrics{found.Length, found.Environments},
 		TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
-	return line, episodes, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
+	return line, episodes, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step),
+		r.Config.Run.SaveRollouts != "none")
 }
 
 // validationMetrics are what a validation found.

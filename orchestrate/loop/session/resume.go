@@ -196,8 +196,8 @@ func (r *Training) sameBase() error {
 		return err
 	}
 	if r.State.Base != "" && r.State.Base != found {
-		return fmt.Errorf("the base model in %s has changed (%.12s…): the run's adapters were trained beside %.12s…; put "+
-			"that model there again", r.baseDir, found, r.State.Base)
+		return fmt.Errorf("the base model in %s has changed (%.12s…): the run's adapters were trained beside %.12s…; "+
+			"put that model there again", r.baseDir, found, r.State.Base)
 	}
 	r.State.Base = found
 	return nil

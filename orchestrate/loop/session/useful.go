@@ -13,8 +13,8 @@ type UsefulMetrics struct {
 	Lost   map[string]float64 `metric:"perf/lost/{part}" unit:"share" doc:"the rest of that time: environments (waiting for them), sampling, log_probs, update (all above their least times), other (filter, advantages, analysis, validation, checkpoint)"`
 }
 
-// useful divides a step's time. A part takes at least as long as its arithmetic or its memory traffic, but no longer than
-// it took: weights of small models come from caches, which are faster than memory.
+// useful divides a step's time. A part takes at least as long as its arithmetic or its memory traffic, but no longer
+// than it took: weights of small models come from caches, which are faster than memory.
 func (c *Clock) useful(machine *experiment.Machine, took time.Duration) UsefulMetrics {
 	arithmetic := func(name string) float64 { return c.phases[name].work.FLOPs / machine.FLOPs }
 	traffic := func(name string) float64 { return c.phases[name].work.Bytes / machine.Bandwidth }

@@ -269,7 +269,9 @@ func newMixedMetrics(episodes []*episode.Episode, scored [][]float32, step int) 
 	for i, e := range episodes {
 		for _, part := range e.Mixed {
 			for t := part[0]; t < part[1]; t++ {
-				run, _ := slices.BinarySearchFunc(e.Versions, t+1, func(r episode.Run, t int) int { return cmp.Compare(r.Token, t) })
+				run, _ := slices.BinarySearchFunc(e.Versions, t+1, func(r episode.Run, t int) int {
+					return cmp.Compare(r.Token, t)
+				})
 				if !e.Mask[t] || run == 0 || e.Versions[run-1].Version != step-1 {
 					continue
 				}
@@ -282,8 +284,8 @@ func newMixedMetrics(episodes []*episode.Episode, scored [][]float32, step int) 
 	return m, tokens > 0
 }
 
-// stalenessOf counts the training steps between the drawing of each token and the training on it at a step; -1 where the
-// policy drew nothing.
+// stalenessOf counts the training steps between the drawing of each token and the training on it at a step; -1 where
+// the policy drew nothing.
 func stalenessOf(episodes []*episode.Episode, step int) [][]int {
 	all := make([][]int, len(episodes))
 	for i, e := range episodes {

@@ -167,7 +167,8 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	noteBuckets(o.Session, buckets)
 	subject := subjectOf(o.Session, s)
 	if byStaleness := o.Config.Analysis.Buckets == "staleness"; byStaleness {
-		subject.Batch, buckets = gradients.ByStaleness(subject.Batch, stalenessOf(s.Episodes, s.step), buckets[0].Groups)
+		subject.Batch, buckets = gradients.ByStaleness(subject.Batch, stalenessOf(s.Episodes, s.step),
+			buckets[0].Groups)
 	}
 	options := experiment.AnalysisOptions(o.Config)
 	options.Width, options.Pulls = s.width, out.pulls && !unfiltered

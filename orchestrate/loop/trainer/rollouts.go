@@ -61,7 +61,8 @@ func (r *rollouts) training(ctx context.Context, s *Step) ([]*episode.Episode, e
 }
 
 // batches plays the batches of a step: one, or as many as it takes to have enough groups (filter.max_batches).
-func (r *rollouts) batches(ctx context.Context, step int) (all []*episode.Episode, stats rollout.Stats, n int, err error) {
+func (r *rollouts) batches(ctx context.Context, step int) (all []*episode.Episode, stats rollout.Stats, n int,
+	err error) {
 	first, c := r.state.NextBatch(), r.Config
 	groups, size := config.GroupsOf(c.Envs), config.EpisodesOf(c.Envs)
 	for {
@@ -103,7 +104,8 @@ func enough(episodes []*episode.Episode, c *config.Config) int {
 	members := make([][]filter.Member, len(groups))
 	for g, group := range groups {
 		for _, row := range group.Rows {
-			members[g] = append(members[g], filter.Member{Score: episodes[row].Score, Length: episodes[row].PolicyTokens()})
+			members[g] = append(members[g], filter.Member{Score: episodes[row].Score,
+				Length: episodes[row].PolicyTokens()})
 		}
 	}
 	for g, signal := range filter.Signal(members, c.Filter) {

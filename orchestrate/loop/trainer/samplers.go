@@ -233,8 +233,8 @@ func (s *Sampler) follow(ctx context.Context, o order) (err error) {
 func (s *Sampler) open(ctx context.Context, b beginning) error {
 	isa, err := torch.InstructionSetInUse()
 	if err == nil && isa.Name != b.ISA {
-		return fmt.Errorf("its kernels are those of %s, expected %s as on rank 0, whose log-probs have other bits: set "+
-			"GYRE_ISA to one that all processors have", isa.Name, b.ISA)
+		return fmt.Errorf("its kernels are those of %s, expected %s as on rank 0, whose log-probs have other bits: "+
+			"set GYRE_ISA to one that all processors have", isa.Name, b.ISA)
 	}
 	own := *s.Config
 	own.Model.DType = b.Type

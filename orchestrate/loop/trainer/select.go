@@ -186,7 +186,8 @@ func (p *preparation) column(ctx context.Context, phase, name string, model *tra
 }
 
 // oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and
-// those that replayed episodes and older weights' tokens carry, unless these are to be corrected for their policy, and computes the others.
+// those that replayed episodes and older weights' tokens carry, unless these are to be corrected for their policy, and
+// computes the others.
 func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metrics.Line) error {
 	trusted := !p.Config.Actor.RecomputeLogprobs && (p.exact || p.given)
 	if (p.given || p.older) && p.Config.Corrects() {

@@ -6,8 +6,8 @@
 //	metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀───────┘           (trainer.go, advance)
 //
 // rollouts.go plays or replays the episodes; select.go filters them and has the models score them; advantages.go
-// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go, why.go)
-// measure and record: a step without them gives the same weights. Directory, models,
+// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go,
+// why.go) measure and record: a step without them gives the same weights. Directory, models,
 // checkpoints and resuming are package session's, arithmetic over ranks is package train's.
 //
 // Everything a step draws is keyed by (seed, stream, step, episode, turn), so a step can be repeated exactly from the
@@ -93,7 +93,8 @@ func (t *Trainer) begin(ctx context.Context) error {
 	if err := t.openAhead(ctx, from); err != nil {
 		return err
 	}
-	t.update = update{Session: t.Session, clock: t.clock, preparation: &t.preparation, actorRate: actorRate, criticRate: criticRate}
+	t.update = update{Session: t.Session, clock: t.clock, preparation: &t.preparation, actorRate: actorRate,
+		criticRate: criticRate}
 	if err := t.observe(); err != nil {
 		return err
 	}

@@ -45,7 +45,8 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 		for index, rows := range train.MiniBatches(b.Len(), f.miniBatch) {
 			mini := b.Take(rows)
 			if f.fill != nil {
-				if err := f.fill(ctx, mini, rows, fill{epoch: epoch, index: index, proximal: m.applied == 0}); err != nil {
+				if err := f.fill(ctx, mini, rows, fill{epoch: epoch, index: index,
+					proximal: m.applied == 0}); err != nil {
 					return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 				}
 			}
@@ -118,9 +119,10 @@ func (u *update) actor(ctx context.Context, s *Step) error {
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
-		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: s.Chosen.objective(u.Config),
-		dropout: u.Session.Actor.Dropout,
-		columns: train.Terms(policy.Gradients(), u.Session.Actor.Model.Config.Shape.Experts > 0)}
+		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width,
+		objective: s.Chosen.objective(u.Config),
+		dropout:   u.Session.Actor.Dropout,
+		columns:   train.Terms(policy.Gradients(), u.Session.Actor.Model.Config.Shape.Experts > 0)}
 	f.fill = func(ctx context.Context, mini *train.Batch, rows []int, at fill) error {
 		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
 		at.proximal = at.proximal && s.Chosen.proximal

@@ -150,8 +150,8 @@ func (o *why) validated(step int, episodes []*episode.Episode, line metrics.Line
 	score := o.ledger.Validated(means)
 	line.Add(scoredMetrics{score})
 	if score != nil {
-		o.Log.Infof("step %d forecast: the return was to move by %+.3g [%+.3g, %+.3g] since the last validation; it moved "+
-			"by %+.3g; %d of %d right", step, score.Predicted, score.Low, score.High, score.Came, o.ledger.Right,
+		o.Log.Infof("step %d forecast: the return was to move by %+.3g [%+.3g, %+.3g] since the last validation; it "+
+			"moved by %+.3g; %d of %d right", step, score.Predicted, score.Low, score.High, score.Came, o.ledger.Right,
 			o.ledger.Scored)
 	}
 }
@@ -171,8 +171,8 @@ func (m *whyMetrics) origin(r *gradients.Report) string {
 		}
 	}
 	top := r.Results[most]
-	said := fmt.Sprintf("%.0f %% of the gradient from %s (reward std %.2g to %.2g)", 100*shares[most], top.Name, top.Low,
-		top.High)
+	said := fmt.Sprintf("%.0f %% of the gradient from %s (reward std %.2g to %.2g)", 100*shares[most], top.Name,
+		top.Low, top.High)
 	if all := r.All().Terms[torch.Task]; all.Signal != nil {
 		m.Signal = new(all.Signal.Square / (all.Norm * all.Norm))
 		if all.Signal.Low != nil && *all.Signal.Low <= 0 {
@@ -202,8 +202,8 @@ func (m *whyMetrics) work(s *Step) string {
 		}
 	}
 	m.Idle, m.Alike = 1-float64(used)/float64(max(all, 1)), float64(alike)/float64(max(all, 1))
-	return fmt.Sprintf("%.0f %% of the tokens bought no signal (%.0f %% in groups that all earned the same)", 100*m.Idle,
-		100*m.Alike)
+	return fmt.Sprintf("%.0f %% of the tokens bought no signal (%.0f %% in groups that all earned the same)",
+		100*m.Idle, 100*m.Alike)
 }
 
 // apart names the buckets and components that pull apart.

@@ -183,8 +183,8 @@ func (s *Schedule) Covers(first, last int) error {
 		if n := len(s.Steps); n > 0 {
 			have = fmt.Sprintf("%d to %d", s.Steps[0].Step, s.Steps[n-1].Step)
 		}
-		return fmt.Errorf("%s: steps %d to %d are to be repeated, the schedule has %s: set run.steps", s.Path, first, last,
-			have)
+		return fmt.Errorf("%s: steps %d to %d are to be repeated, the schedule has %s: set run.steps", s.Path, first,
+			last, have)
 	}
 	return nil
 }
@@ -223,8 +223,8 @@ func (s *Schedule) Check(batch, size int, played []*episode.Episode) error {
 	}
 	for i, e := range played {
 		if then[i].Checksum != Checksum(e.IDs) || then[i].Episode != from+e.Index {
-			return fmt.Errorf("%s: step %d: episode %d has other tokens than in that run: its environment, the model or the "+
-				"configuration is another", s.Path, line.Step, from+e.Index)
+			return fmt.Errorf("%s: step %d: episode %d has other tokens than in that run: its environment, the model "+
+				"or the configuration is another", s.Path, line.Step, from+e.Index)
 		}
 	}
 	return nil

@@ -134,7 +134,9 @@ func sentinelStart(nonce int) string { return sentinelOpen + strconv.Itoa(nonce)
 // freshNonce returns a number whose sentinels occur in no content.
 func freshNonce(messages []Message) int {
 	nonce := 0
-	for slices.ContainsFunc(messages, func(m Message) bool { return strings.Contains(m.Content, sentinelStart(nonce)) }) {
+	for slices.ContainsFunc(messages, func(m Message) bool {
+		return strings.Contains(m.Content, sentinelStart(nonce))
+	}) {
 		nonce++
 	}
 	return nonce

@@ -174,8 +174,8 @@ func (t *Tokenizer) messageValues(messages []Message) ([]jinja.Value, error) {
 			}
 			calls = list
 		}
-		values[i] = dict("role", m.Role, "content", m.Content, "name", orNil(m.Name), "tool_call_id", orNil(m.ToolCallID),
-			"tool_calls", calls)
+		values[i] = dict("role", m.Role, "content", m.Content, "name", orNil(m.Name), "tool_call_id",
+			orNil(m.ToolCallID), "tool_calls", calls)
 	}
 	return values, nil
 }

@@ -42,7 +42,8 @@ func BaseOf(dir string) (string, error) {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	if of.Base == "" {
-		return "", fmt.Errorf("%s: base_model_name_or_path is missing: nothing says which model the adapter is of", path)
+		return "", fmt.Errorf("%s: base_model_name_or_path is missing: nothing says which model the adapter is of",
+			path)
 	}
 	return of.Base, nil
 }

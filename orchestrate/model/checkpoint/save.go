@@ -54,7 +54,9 @@ func SaveOptimizer(ctx context.Context, path string, m *torch.Model, o *torch.Op
 	defer torch.CloseParameters(parameters)
 	g := gatherer{ctx: ctx, group: m.Group()}
 	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
-		g.addAll(parameters, moments[which]+".", weights.F32, func(i int) (torch.Shard, error) { return o.Shard(which, i) })
+		g.addAll(parameters, moments[which]+".", weights.F32, func(i int) (torch.Shard, error) {
+			return o.Shard(which, i)
+		})
 	}
 	metadata := map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)}
 	return g.write(path != "", func() error { return weights.Write(path, g.list, metadata) })
@@ -90,7 +92,8 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 			name := moment + "." + p.Name
 			from := byName[name]
 			if from == nil || !from.DType.Float() || !slices.Equal(from.Shape, p.Shape) {
-				return fmt.Errorf("%s: tensor %s: missing, or not of a float type and the shape %v", path, name, p.Shape)
+				return fmt.Errorf("%s: tensor %s: missing, or not of a float type and the shape %v", path, name,
+					p.Shape)
 			}
 			held := func() (torch.Shard, error) { return o.Shard(which, i) }
 			if err := place(from, &buffer, held); err != nil {

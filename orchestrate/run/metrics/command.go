@@ -137,8 +137,8 @@ func (c *command) giveUp(err error) {
 	c.given.Do(func() {
 		said, _ := os.ReadFile(c.log) // without it the error has to do
 		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-		c.warn("the logger %s gets no further metrics: %v; its last words: %q (all in %s). The run goes on, and %s has "+
-			"everything", c.name, err, lines[len(lines)-1], c.log, File)
+		c.warn("the logger %s gets no further metrics: %v; its last words: %q (all in %s). The run goes on, and %s "+
+			"has everything", c.name, err, lines[len(lines)-1], c.log, File)
 	})
 }
 

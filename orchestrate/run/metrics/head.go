@@ -23,7 +23,8 @@ var curves = []struct{ key, label string }{
 	{"val/loss", "val_loss"},
 }
 
-// headLines is how many lines stay below the head at most; older messages are above it, whole, in the terminal's history.
+// headLines is how many lines stay below the head at most; older messages are above it, whole, in the terminal's
+// history.
 const headLines = 10
 
 // head is what a terminal shows of a run above its latest lines: the step, the time left and two curves. It is drawn

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Raw is the line of a step as it stands in a file. Whoever shows a few numbers of thousands of lines finds them here in
-// a hundredth of the time that decoding takes. It expects what Encode wrote, or a row of a W&B history.
+// Raw is the line of a step as it stands in a file. Whoever shows a few numbers of thousands of lines finds them here
+// in a hundredth of the time that decoding takes. It expects what Encode wrote, or a row of a W&B history.
 type Raw []byte
 
 // Step is the line's step; false where it has none.
@@ -43,7 +43,8 @@ func (r Raw) Numbers(prefix string) iter.Seq2[string, float64] {
 				continue
 			}
 			text := bytes.TrimSpace(after[:max(bytes.IndexAny(after, ",}"), 0)])
-			if v, err := strconv.ParseFloat(string(text), 64); err == nil && finite(v) && !yield(string(rest[:end]), v) {
+			if v, err := strconv.ParseFloat(string(text), 64); err == nil && finite(v) &&
+				!yield(string(rest[:end]), v) {
 				return
 			}
 			rest = rest[end+1:]

@@ -94,8 +94,8 @@ func (r Run) checkHoles(path string) error {
 		if next == to {
 			steps = fmt.Sprintf("step %d", to)
 		}
-		return fmt.Errorf("%s lacks %s, which the checkpoint of step %d has done: put the file back from a copy, or go "+
-			"on in a new run directory with --resume-from and another run.name", path, steps, r.Last)
+		return fmt.Errorf("%s lacks %s, which the checkpoint of step %d has done: put the file back from a copy, or "+
+			"go on in a new run directory with --resume-from and another run.name", path, steps, r.Last)
 	}
 	for record, err := range Read(path) {
 		if errors.Is(err, os.ErrNotExist) {

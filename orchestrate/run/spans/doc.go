@@ -5,6 +5,6 @@
 //	           │                                 └─ execute_tool NAME
 //	           └─ gyre.phase NAME
 //
-// Without OTEL_EXPORTER_OTLP_ENDPOINT nothing is recorded: spans are OpenTelemetry's no-ops. What policies, environments
-// and tools say is never part of a span.
+// Without OTEL_EXPORTER_OTLP_ENDPOINT nothing is recorded: spans are OpenTelemetry's no-ops. What policies,
+// environments and tools say is never part of a span.
 package spans

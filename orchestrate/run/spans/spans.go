@@ -108,7 +108,8 @@ type Episode struct {
 func Begin(ctx context.Context, tag string, seed int64, group, member int) Episode {
 	ctx, span := tracer.Start(ctx, "invoke_agent "+tag, trace.WithAttributes(
 		attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.provider.name", "gyre"),
-		attribute.String("gen_ai.agent.name", tag), attribute.Int64("gyre.seed", seed), attribute.Int("gyre.group", group),
+		attribute.String("gen_ai.agent.name", tag), attribute.Int64("gyre.seed", seed),
+		attribute.Int("gyre.group", group),
 		attribute.Int("gyre.member", member)))
 	return Episode{ctx: ctx, span: span}
 }
@@ -138,7 +139,8 @@ func (e *Episode) Answered(prompt, cached, reply int, finish string) {
 		return
 	}
 	e.turn.SetAttributes(attribute.Int("gen_ai.usage.input_tokens", prompt),
-		attribute.Int("gen_ai.usage.cache_read.input_tokens", cached), attribute.Int("gen_ai.usage.output_tokens", reply),
+		attribute.Int("gen_ai.usage.cache_read.input_tokens", cached), attribute.Int("gen_ai.usage.output_tokens",
+			reply),
 		attribute.StringSlice("gen_ai.response.finish_reasons", []string{finish}))
 	e.turn.End()
 	e.turn = nil

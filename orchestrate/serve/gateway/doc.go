@@ -6,6 +6,7 @@
 //	sessions.Mount(server, api)
 //
 // A session has a key and an address of its own: what is asked with either belongs to it. In `gyre serve` clients open
-// sessions and read their branches. In training each session is an episode (package rollout asks for a [rollout.Gateway],
-// and importing this package provides it): a program that the run starts gets one, or the next client that asks.
+// sessions and read their branches. In training each session is an episode (package rollout asks for a
+// [rollout.Gateway], and importing this package provides it): a program that the run starts gets one, or the next
+// client that asks.
 package gateway

@@ -139,7 +139,8 @@ func (s *Session) reward(v envs.Verdict) error {
 	case v.Turn != nil && *v.Turn >= turns:
 		return serve.Bad("turn", "turn is %d, but the session has had %d turns, counted from 0", *v.Turn, turns)
 	case len(s.verdicts) > s.store.limits.Turns:
-		return serve.Refuse(http.StatusConflict, "the session has had %d rewards, which is the most that it may have", len(s.verdicts))
+		return serve.Refuse(http.StatusConflict, "the session has had %d rewards, which is the most that it may have",
+			len(s.verdicts))
 	}
 	s.verdicts = append(s.verdicts, v)
 	if v.Turn == nil {

@@ -27,8 +27,8 @@ type training struct {
 // openTraining starts the server, which ends with Close.
 func openTraining(o rollout.GatewayOptions) (rollout.Gateway, error) {
 	if address, _, err := net.SplitHostPort(o.Listen); err != nil || !serve.Loopback(address) {
-		return nil, fmt.Errorf("listen = %q: expected an address of this machine, such as 127.0.0.1:0; a tunnel brings "+
-			"others here", o.Listen)
+		return nil, fmt.Errorf("listen = %q: expected an address of this machine, such as 127.0.0.1:0; a tunnel "+
+			"brings others here", o.Listen)
 	}
 	m := host.Model{Name: "policy", MaxLength: o.MaxLength, Opened: time.Now()}
 	m.Shape.VocabSize = int64(o.Tokenizer.VocabSize()) // what clients may send

@@ -9,13 +9,14 @@ import (
 // firstBeside is above the ids of those who step the engine.
 const firstBeside = 1 << 40
 
-// Beside is a host of an engine that somebody else owns and steps, such as a run that plays episodes: requests join that
-// one's batch. The owner calls what [Host.Events] gives between two steps, hands over outputs that are not its own
+// Beside is a host of an engine that somebody else owns and steps, such as a run that plays episodes: requests join
+// that one's batch. The owner calls what [Host.Events] gives between two steps, hands over outputs that are not its own
 // ([Host.Finished]), and in the end closes the host with [Host.End]. Requests may call the model by any name.
 func Beside(driver *generation.Driver, tokenizer *chat.Tokenizer, m Model) *Host {
 	h := &Host{options: Options{Name: m.Name, MaxLength: int64(m.MaxLength), MaxSequences: firstBeside}, model: m,
 		tokenizer: tokenizer, longest: longest(tokenizer), stop: tokenizer.StopIDs(), names: []string{m.Name},
-		events: make(chan func()), drain: make(chan struct{}), ended: make(chan struct{}), driver: driver, live: map[uint64]*Stream{}}
+		events: make(chan func()), drain: make(chan struct{}), ended: make(chan struct{}), driver: driver,
+		live: map[uint64]*Stream{}}
 	h.nextID.Store(firstBeside)
 	h.stats.Store(&torch.EngineStats{})
 	return h

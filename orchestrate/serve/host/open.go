@@ -230,8 +230,8 @@ func (h *Host) Model() Model { return h.model }
 // CheckText refuses a text that can only be longer than a prompt may be, before it costs the time of encoding.
 func (h *Host) CheckText(bytes int) error {
 	if most := h.model.MaxLength * h.longest; bytes > most {
-		return &PromptError{fmt.Sprintf("the text has %d bytes, but prompt and reply together may have %d tokens of at "+
-			"most %d", bytes, h.model.MaxLength, h.longest)}
+		return &PromptError{fmt.Sprintf("the text has %d bytes, but prompt and reply together may have %d tokens of "+
+			"at most %d", bytes, h.model.MaxLength, h.longest)}
 	}
 	return nil
 }

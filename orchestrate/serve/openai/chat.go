@@ -203,7 +203,8 @@ func (j *chatJob) last(e *events, i int, rest string, m *message, out torch.Outp
 	if d.Content != nil || d.ToolCalls != nil {
 		j.put(e, chatChoice{Index: i, Delta: d})
 	}
-	j.put(e, chatChoice{Index: i, Message: m, Delta: &delta{}, FinishReason: finishReason(out.Finish, len(m.ToolCalls) > 0)})
+	j.put(e, chatChoice{Index: i, Message: m, Delta: &delta{}, FinishReason: finishReason(out.Finish,
+		len(m.ToolCalls) > 0)})
 }
 
 // put sends a part of a choice, or adds it to the whole.

@@ -124,7 +124,8 @@ func (a *API) Completions(w http.ResponseWriter, r *http.Request) {
 func (c *completionChoice) append(more completionChoice) {
 	c.Index, c.FinishReason = more.Index, more.FinishReason
 	c.Text += more.Text
-	c.TokenIDs, c.PromptTokenIDs = append(c.TokenIDs, more.TokenIDs...), append(c.PromptTokenIDs, more.PromptTokenIDs...)
+	c.TokenIDs, c.PromptTokenIDs = append(c.TokenIDs, more.TokenIDs...), append(c.PromptTokenIDs,
+		more.PromptTokenIDs...)
 	if c.Logprobs == nil {
 		c.Logprobs = more.Logprobs
 	} else if l := more.Logprobs; l != nil {
@@ -186,16 +187,18 @@ func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
 }
 
 // ofPrompt is what a choice says of its prompt.
-func (j *completionJob) ofPrompt(ctx context.Context, policy *torch.Model, ids []int32) (c completionChoice, err error) {
+func (j *completionJob) ofPrompt(ctx context.Context, policy *torch.Model,
+	ids []int32) (c completionChoice, err error) {
 	q := &j.request
 	switch {
 	case !q.Echo && q.PromptLogprobs == nil:
 		return c, nil
 	case q.Stream:
-		return c, serve.Bad("stream", "what is said of a prompt (echo, prompt_logprobs) does not come in parts: leave stream out")
+		return c, serve.Bad("stream", "what is said of a prompt (echo, prompt_logprobs) does not come in parts: "+
+			"leave stream out")
 	case q.PromptLogprobs != nil && *q.PromptLogprobs != 0 && *q.PromptLogprobs != 1:
-		return c, serve.Bad("prompt_logprobs", "prompt_logprobs is %d: of the prompt's tokens themselves there are log-probs, "+
-			"but not of others: give 0 or 1", *q.PromptLogprobs)
+		return c, serve.Bad("prompt_logprobs", "prompt_logprobs is %d: of the prompt's tokens themselves there are "+
+			"log-probs, but not of others: give 0 or 1", *q.PromptLogprobs)
 	}
 	if err := j.api.host.CheckPrompt(ids); err != nil {
 		return c, err

@@ -97,8 +97,8 @@ func chatTools(list []tool, choice json.RawMessage) ([]chat.Tool, error) {
 	var word string
 	if len(choice) > 0 && string(choice) != "null" {
 		if json.Unmarshal(choice, &word) != nil || word != "auto" && word != "none" {
-			return nil, serve.Bad("tool_choice", "tool_choice = %.80s is not supported: a call cannot be forced, expected "+
-				"auto or none", choice)
+			return nil, serve.Bad("tool_choice", "tool_choice = %.80s is not supported: a call cannot be forced, "+
+				"expected auto or none", choice)
 		}
 	}
 	if word == "none" {

@@ -122,7 +122,8 @@ func (a *API) requests(p *parameters, prompt []int32, maxTokens *int, alternativ
 	case n < 1 || n > maxChoices:
 		return nil, serve.Bad("n", "n is %d, expected 1 to %d", n, maxChoices)
 	case len(p.Stop) > maxStops || slices.Contains(p.Stop, ""):
-		return nil, serve.Bad("stop", "stop has %d strings, expected at most %d, none of them empty", len(p.Stop), maxStops)
+		return nil, serve.Bad("stop", "stop has %d strings, expected at most %d, none of them empty", len(p.Stop),
+			maxStops)
 	case maxTokens != nil && *maxTokens < 1:
 		return nil, serve.Bad("max_tokens", "a reply of %d tokens is asked for, expected at least 1", *maxTokens)
 	case alternatives < 0 || alternatives > torch.MaxAlternatives:
@@ -132,7 +133,8 @@ func (a *API) requests(p *parameters, prompt []int32, maxTokens *int, alternativ
 	list := make([]host.Request, n)
 	for i := range list {
 		s.Seed = generation.RowSeed(seed, i)
-		list[i] = host.Request{Prompt: prompt, Sampling: s, StopIDs: p.StopTokenIDs, StopStrings: p.Stop, Policy: policy}
+		list[i] = host.Request{Prompt: prompt, Sampling: s, StopIDs: p.StopTokenIDs, StopStrings: p.Stop,
+			Policy: policy}
 	}
 	return list, nil
 }

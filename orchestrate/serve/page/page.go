@@ -1,6 +1,6 @@
 // Package page is the chat page of `gyre serve`: one file without anything from the network, which talks to the
-// server's own API. It shows tokens with their log-probs, and takes the settings of sampling. Whatever a model or a user
-// says is set as text, never as markup.
+// server's own API. It shows tokens with their log-probs, and takes the settings of sampling. Whatever a model or a
+// user says is set as text, never as markup.
 package page
 
 import (

@@ -17,6 +17,6 @@
 //     was never closed;
 //   - the order of the results of tools between two replies, and the ids and JSON layout of the calls.
 //
-// The policy goes on from its own tokens then, thinking included. A change of the tools, which stand at the beginning of
-// the prompt, begins a conversation without a common prefix.
+// The policy goes on from its own tokens then, thinking included. A change of the tools, which stand at the beginning
+// of the prompt, begins a conversation without a common prefix.
 package session

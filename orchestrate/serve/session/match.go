@@ -44,8 +44,8 @@ func follow(turns []*Turn, messages []chat.Message) (best way) {
 	return best
 }
 
-// sameMessages compares what was said between two replies: white space at the ends and the order of the results of tools
-// do not matter.
+// sameMessages compares what was said between two replies: white space at the ends and the order of the results of
+// tools do not matter.
 func sameMessages(a, b []chat.Message) bool {
 	return slices.EqualFunc(inOrder(a), inOrder(b), func(a, b chat.Message) bool {
 		return a.Role == b.Role && a.Name == b.Name && a.ToolCallID == b.ToolCallID &&

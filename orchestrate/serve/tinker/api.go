@@ -141,8 +141,8 @@ func missing(what, id string) *serve.Error {
 func (s *Server) trainable() error {
 	model := s.host.Model()
 	if policy, err := s.host.Policy(model.Name); err != nil || policy != model.Base {
-		return errors.Join(err, serve.Bad("base_model", "%s is an adapter, and only a model can be trained: serve its base",
-			model.Name))
+		return errors.Join(err, serve.Bad("base_model", "%s is an adapter, and only a model can be trained: serve "+
+			"its base", model.Name))
 	}
 	return nil
 }

@@ -67,8 +67,8 @@ func (s *Server) urls(r *http.Request, _ struct{}) (any, error) {
 	}
 	at := root + "training_runs/" + p.run + "/checkpoints/" + p.id()
 	if s.options.KeyNeeded {
-		return nil, serve.Refuse(http.StatusNotFound, "this server signs no URLs: with its key, GET %s/archive gives a tar "+
-			"file", at)
+		return nil, serve.Refuse(http.StatusNotFound, "this server signs no URLs: with its key, GET %s/archive gives "+
+			"a tar file", at)
 	}
 	files, err := os.ReadDir(filepath.Join(s.dir(p), "actor"))
 	if err != nil {

@@ -46,8 +46,8 @@ func (p place) id() string { return p.kind + "/" + p.name }
 // check refuses names that could lead anywhere else.
 func (p place) check() error {
 	if !runNames.MatchString(p.run) || kinds[p.kind] == "" || !goodNames.MatchString(p.name) {
-		return serve.Bad("path", "%.200q is no checkpoint's name: a name has letters, digits, dots, hyphens and underscores, "+
-			"128 at most, and a path is %sMODEL_ID/KIND/NAME as this server gave it", p.String(), scheme)
+		return serve.Bad("path", "%.200q is no checkpoint's name: a name has letters, digits, dots, hyphens and "+
+			"underscores, 128 at most, and a path is %sMODEL_ID/KIND/NAME as this server gave it", p.String(), scheme)
 	}
 	return nil
 }
@@ -162,7 +162,8 @@ func until(ttl *int64) (*time.Time, error) {
 }
 
 // write puts a model's weights into a new folder of parent that has no name yet: the layout of a run's checkpoint.
-func (s *Server) write(ctx context.Context, m *model, parent, name string, optimizer bool) (*checkpoint.Pending, error) {
+func (s *Server) write(ctx context.Context, m *model, parent, name string,
+	optimizer bool) (*checkpoint.Pending, error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, err
 	}
@@ -251,7 +252,8 @@ func (s *Server) found(path, wanted string) (place, state, error) {
 	}
 	print, err := checkpoint.Fingerprint(served.Dir)
 	if err == nil && print != st.Print {
-		err = serve.Bad("path", "%s was trained on another base (%s) than the one that is served (%s)", at, st.Base, served.Name)
+		err = serve.Bad("path", "%s was trained on another base (%s) than the one that is served (%s)", at, st.Base,
+			served.Name)
 	}
 	return at, st, err
 }

@@ -91,9 +91,10 @@ func (l loss) lay(in forwardBackward, positions int64) (laid, error) {
 		if n == 0 || int64(n) >= positions {
 			return out, serve.Bad("model_input", "datum %d has %d tokens, expected 1 to %d", i, n, positions-1)
 		}
-		if len(targets.shape) == 0 || len(targets.shape) > 2 || targets.shape[0] != int64(n) || len(targets.values) == 0 {
-			return out, serve.Bad("target_tokens", "datum %d has %d tokens and targets of shape %v, expected [%d] or [%d, K]",
-				i, n, targets.shape, n, n)
+		if len(targets.shape) == 0 || len(targets.shape) > 2 || targets.shape[0] != int64(n) ||
+			len(targets.values) == 0 {
+			return out, serve.Bad("target_tokens", "datum %d has %d tokens and targets of shape %v, expected [%d] or "+
+				"[%d, K]", i, n, targets.shape, n, n)
 		}
 		columns, err := l.columns(i, d)
 		if err != nil {
@@ -108,7 +109,8 @@ func (l loss) lay(in forwardBackward, positions int64) (laid, error) {
 				mask[t+1] = targets.listed == nil || targets.listed[t*per+k]
 				target[t+1] = int32(targets.values[t*per+k])
 				if float64(target[t+1]) != targets.values[t*per+k] {
-					return out, serve.Bad("target_tokens", "datum %d has the target %v, expected a token", i, targets.values[t*per+k])
+					return out, serve.Bad("target_tokens", "datum %d has the target %v, expected a token", i,
+						targets.values[t*per+k])
 				}
 			}
 			column := func(name string) []float32 {
@@ -143,8 +145,8 @@ func (l loss) columns(i int, d datum) (map[string][]float64, error) {
 		fill, optional := l.absent[name]
 		switch {
 		case there && !slices.Equal(given.shape, targets.shape):
-			return nil, serve.Bad(name, "datum %d has %s of shape %v and targets of shape %v, expected the same", i, name,
-				given.shape, targets.shape)
+			return nil, serve.Bad(name, "datum %d has %s of shape %v and targets of shape %v, expected the same", i,
+				name, given.shape, targets.shape)
 		case there:
 			all[name] = given.values
 		case optional:
@@ -155,8 +157,8 @@ func (l loss) columns(i int, d datum) (map[string][]float64, error) {
 	}
 	for name := range d.inputs {
 		if name != "target_tokens" && !slices.Contains(l.inputs, name) {
-			return nil, serve.Bad(name, "datum %d has %.40q, which the loss does not read: it reads target_tokens and %q", i,
-				name, l.inputs)
+			return nil, serve.Bad(name, "datum %d has %.40q, which the loss does not read: it reads target_tokens "+
+				"and %q", i, name, l.inputs)
 		}
 	}
 	return all, nil

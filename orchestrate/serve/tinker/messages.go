@@ -116,7 +116,8 @@ func readDatum(message []byte) (d datum, err error) {
 func readChunk(message []byte) (tokens []int32, err error) {
 	err = fields(message, func(number protowire.Number, v value) error {
 		if number != 1 {
-			return serve.Bad("model_input", "a chunk of the model's input is no text: this server has models of text only")
+			return serve.Bad("model_input", "a chunk of the model's input is no text: this server has models of text "+
+				"only")
 		}
 		return fields(v.bytes, func(number protowire.Number, v value) error {
 			for raw := v.bytes; number == 1 && len(raw) >= 4; raw = raw[4:] {
@@ -163,7 +164,8 @@ func readTensor(message []byte) (t tensor, err error) {
 		t.shape = []int64{int64(len(t.values))}
 	}
 	if elements(t.shape) != int64(len(t.values)) {
-		return t, serve.Bad("shape", "the shape is %v, but there are %d values of type %d", t.shape, len(t.values), dtype)
+		return t, serve.Bad("shape", "the shape is %v, but there are %d values of type %d", t.shape, len(t.values),
+			dtype)
 	}
 	return t, nil
 }

@@ -78,14 +78,15 @@ func (c *loraConfig) adapter(shape torch.ModelConfig) (lora torch.LoRA, seed uin
 		return lora, 0, nil
 	}
 	if c.Rank < 0 || int64(c.Rank) > shape.HiddenSize {
-		return lora, 0, serve.Bad("lora_config", "the rank is %d, expected 1 to %d, the model's width, or 0 to train all "+
-			"weights", c.Rank, shape.HiddenSize)
+		return lora, 0, serve.Bad("lora_config", "the rank is %d, expected 1 to %d, the model's width, or 0 to train "+
+			"all weights", c.Rank, shape.HiddenSize)
 	}
 	lora = torch.LoRA{Rank: c.Rank, Scale: alpha / float64(c.Rank)}
 	for _, part := range []struct {
 		wanted *bool
 		names  []string
-	}{{c.Attn, []string{"q_proj", "k_proj", "v_proj", "o_proj"}}, {c.MLP, []string{"gate_proj", "up_proj", "down_proj"}},
+	}{{c.Attn, []string{"q_proj", "k_proj", "v_proj", "o_proj"}}, {c.MLP, []string{"gate_proj", "up_proj",
+		"down_proj"}},
 		{c.Unembed, []string{"lm_head"}}} {
 		if part.wanted == nil || *part.wanted {
 			lora.Targets |= torch.TargetsOf(part.names)
@@ -151,8 +152,8 @@ func (s *Server) open(session string, seq int64, m *model, load func(*model) (an
 	}
 	s.mu.Unlock()
 	if full {
-		return nil, serve.Bad("", "%d models are being trained, which is the server's limit: unload one, or end its session",
-			s.options.MaxModels)
+		return nil, serve.Bad("", "%d models are being trained, which is the server's limit: unload one, or end its "+
+			"session", s.options.MaxModels)
 	}
 	return out, s.launch(ss, func() { m.live(f, load, s) })
 }
@@ -206,7 +207,8 @@ func (m *model) take() (job, bool) {
 
 // submit queues a job under its number. The same number again is the same request. A mistake in what is asked for is
 // the job's failure, since the client has used the number up: the next request would wait for it for ever.
-func (s *Server) submit(id string, seq, bytes int64, run func(ctx context.Context, m *model) (any, error)) (any, error) {
+func (s *Server) submit(id string, seq, bytes int64, run func(ctx context.Context, m *model) (any,
+	error)) (any, error) {
 	m, err := s.model(id)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,8 @@ const (
 func (in *sampleRequest) check(vocabulary int64) error {
 	for _, c := range in.Prompt.Chunks {
 		if c.Type != "" && c.Type != "encoded_text" {
-			return serve.Bad("prompt", "a chunk of the prompt is of type %.40q: this server has models of text only", c.Type)
+			return serve.Bad("prompt", "a chunk of the prompt is of type %.40q: this server has models of text only",
+				c.Type)
 		}
 		in.prompt = append(in.prompt, c.Tokens...)
 	}

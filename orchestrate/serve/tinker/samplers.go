@@ -99,7 +99,8 @@ func (s *Server) saveForSampler(_ *http.Request, in struct {
 			return nil, serve.Bad("path", "the name of the checkpoint is missing, or the number of a sampler")
 		}
 		if in.Kind != "" && in.Kind != "snapshot" {
-			return nil, serve.Bad("kind", "a sampler of kind %.40q is not here, but \"snapshot\": weights that change while "+
+			return nil, serve.Bad("kind", "a sampler of kind %.40q is not here, but \"snapshot\": weights that "+
+				"change while "+
 				"a reply is sampled are no policy's", in.Kind)
 		}
 		p := &sampler{lora: m.lora}

@@ -1,5 +1,5 @@
-// Package episodes reads the episodes of a run for people: an index of each file, the filters over it, and an episode as
-// it was seen: messages, thoughts, actions, tool calls, boards, rewards, and the numbers of every token.
+// Package episodes reads the episodes of a run for people: an index of each file, the filters over it, and an episode
+// as it was seen: messages, thoughts, actions, tool calls, boards, rewards, and the numbers of every token.
 //
 //	Source ──Files──▶ rundir.Stored ──Index──▶ Entry ──(Filter)──▶ View ──▶ Text, JSON, the pages of package ui
 //
@@ -91,8 +91,8 @@ func (s *Source) File(kind string, step int) (rundir.Stored, error) {
 		}
 	}
 	if len(files) == 0 {
-		return rundir.Stored{}, fmt.Errorf("%s has no episodes: expected rollouts/step_N.jsonl, which run.save_rollouts "+
-			"= \"all\" writes", s.Path)
+		return rundir.Stored{}, fmt.Errorf("%s has no episodes: expected rollouts/step_N.jsonl, which "+
+			"run.save_rollouts = \"all\" writes", s.Path)
 	}
 	var there []string
 	for _, f := range files[max(0, len(files)-5):] {
@@ -186,7 +186,8 @@ func newEntry(line []byte, position int) (Entry, error) {
 		return Entry{}, fmt.Errorf("not an episode: %w", err)
 	}
 	e := own.Entry
-	e.Turns, e.Tokens, e.Episode, e.Score = len(own.Turns), bytes.Count(own.IDs, []byte{','})+1, position, total(own.Rewards)
+	e.Turns, e.Tokens = len(own.Turns), bytes.Count(own.IDs, []byte{','})+1
+	e.Episode, e.Score = position, total(own.Rewards)
 	if e.Task = fmt.Sprintf("%s/%d", e.Tag, e.Seed); own.Episode != nil {
 		e.Episode = *own.Episode
 	}

@@ -23,8 +23,9 @@ func (v *View) Text(width int) string {
 	if v.Success {
 		outcome = "solved"
 	}
-	head := fmt.Sprintf("%s %d, group %d, episode %d: %s, seed %d, %s, score %.4g, tokens %d, ended: %s", v.Kind, v.Step,
-		v.Group, v.Episode, quote.Lines(v.Tag), v.Seed, outcome, v.Score, v.Entry.Tokens, cmp.Or(v.Stop, "unknown"))
+	head := fmt.Sprintf("%s %d, group %d, episode %d: %s, seed %d, %s, score %.4g, tokens %d, ended: %s", v.Kind,
+		v.Step, v.Group, v.Episode, quote.Lines(v.Tag), v.Seed, outcome, v.Score, v.Entry.Tokens,
+		cmp.Or(v.Stop, "unknown"))
 	for line := range strings.Lines(text.WrapSoft(head, width)) {
 		fmt.Fprintln(&out, strings.TrimRight(line, " \n"))
 	}
@@ -37,7 +38,8 @@ func (v *View) Text(width int) string {
 				if i+k > 0 {
 					kind = ""
 				}
-				out.WriteString(strings.TrimRight(fmt.Sprintf("%*s | %s", margin-1, kind, strings.TrimRight(piece, " ")), " ") + "\n")
+				out.WriteString(strings.TrimRight(fmt.Sprintf("%*s | %s", margin-1, kind,
+					strings.TrimRight(piece, " ")), " ") + "\n")
 			}
 		}
 	}

@@ -48,8 +48,8 @@ func Identify(c *config.Config, build, model, tokenizer string) (Identity, error
 		"generation_config.json"} {
 		words = append(words, fileHash(filepath.Join(tokenizer, name)))
 	}
-	settings, err := hashOf(c.Rollout, c.Rewards, c.Run.Seed, c.Validation.Temperature, c.Validation.TopP, c.Model.DType,
-		c.Model.Device, words)
+	settings, err := hashOf(c.Rollout, c.Rewards, c.Run.Seed, c.Validation.Temperature, c.Validation.TopP,
+		c.Model.DType, c.Model.Device, words)
 	return Identity{build, model, tasks, settings}, err
 }
 

@@ -66,8 +66,9 @@ func Play(ctx context.Context, c *config.Config, list []Contender, o Options) ([
 			return results, nil
 		}
 		if rounds = next(done, width, o.Width); rounds*groups > mostTasks {
-			return nil, fmt.Errorf("an interval of %.2g points would take about %.0f tasks, more than %d: ask for a wider "+
-				"one. What was played is kept", o.Width, float64(done*groups)*math.Pow(width/o.Width, 2), mostTasks)
+			return nil, fmt.Errorf("an interval of %.2g points would take about %.0f tasks, more than %d: ask for a "+
+				"wider one. What was played is kept", o.Width, float64(done*groups)*math.Pow(width/o.Width,
+				2), mostTasks)
 		}
 	}
 }
@@ -92,8 +93,8 @@ func (one Contender) play(ctx context.Context, c *config.Config, to *Result, fir
 		hash := one.Identity.Hash(n)
 		switch {
 		case found != nil:
-			fmt.Fprintf(o.Console, "result %s was played at %s and is kept in %s\n", hash, at.Format("2006-01-02 15:04 MST"),
-				o.Keep.Dir)
+			fmt.Fprintf(o.Console, "result %s was played at %s and is kept in %s\n", hash,
+				at.Format("2006-01-02 15:04 MST"), o.Keep.Dir)
 		case player == nil:
 			if player, err = one.Open(ctx); err != nil {
 				return err
@@ -163,8 +164,9 @@ func (r Result) Inspect(c *config.Config, of Identity) inspect.Log {
 	succeeded := cluster(r.Episodes, success)
 	scored := cluster(r.Episodes, func(e *episode.Episode) float64 { return e.Score })
 	l := inspect.Log{Task: strings.Join(tagsOf(r.Episodes), "+"), Model: "gyre/" + r.Name, Created: time.Now(),
-		Episodes: r.Episodes, Success: succeeded.mean(), Score: scored.mean(), Settings: map[string]any{"seed": c.Validation.Seed,
-			"temperature": c.Validation.Temperature, "top_p": c.Validation.TopP, "max_tokens": c.Rollout.MaxTokens}}
+		Episodes: r.Episodes, Success: succeeded.mean(), Score: scored.mean(),
+		Settings: map[string]any{"seed": c.Validation.Seed, "temperature": c.Validation.Temperature,
+			"top_p": c.Validation.TopP, "max_tokens": c.Rollout.MaxTokens}}
 	if of != (Identity{}) {
 		l.Hash = of.Hash(0)
 	}

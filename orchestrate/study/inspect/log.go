@@ -89,8 +89,8 @@ func (l Log) header(ids []string, epochs int, sum usage) object {
 		return object{"name": name, "value": value, "params": object{}}
 	}
 	scored := func(name, mean string, value, deviation float64) object {
-		return object{"name": name, "scorer": name, "params": object{}, "scored_samples": len(ids), "unscored_samples": 0,
-			"metrics": object{mean: metric(mean, value), "stderr": metric("stderr", deviation)}}
+		return object{"name": name, "scorer": name, "params": object{}, "scored_samples": len(ids),
+			"unscored_samples": 0, "metrics": object{mean: metric(mean, value), "stderr": metric("stderr", deviation)}}
 	}
 	scorer := func(name string) object {
 		return object{"name": name, "options": object{}, "metrics": []any{}, "metadata": object{}}
@@ -154,9 +154,11 @@ func (l Log) sample(e *episode.Episode, id string, epoch int, tokenizer *chat.To
 		seen := messages[opened:len(messages):len(messages)]
 		say(chat.Message{Role: "assistant", Content: said})
 		last = usage{turn.Reply - start, turn.End - turn.Reply}
-		events = append(events, object{"event": "model", "uuid": l.id(id, fmt.Sprint(epoch), "turn", fmt.Sprint(len(events))),
-			"timestamp": l.Created.UTC().Format(time.RFC3339), "working_start": 0, "model": l.Model, "input": seen,
-			"tools": []any{}, "tool_choice": "none", "config": object{}, "output": l.output(messages[len(messages)-1], last)})
+		events = append(events, object{"event": "model", "uuid": l.id(id, fmt.Sprint(epoch), "turn",
+			fmt.Sprint(len(events))), "timestamp": l.Created.UTC().Format(time.RFC3339), "working_start": 0, "model": l.Model,
+			"input": seen,
+			"tools": []any{}, "tool_choice": "none", "config": object{}, "output": l.output(messages[len(messages)-1],
+				last)})
 		total.input, total.output = total.input+last.input, total.output+last.output
 	}
 	input := ""

@@ -72,8 +72,8 @@ func bySteps(replies []Reply) (steps [][]Reply) {
 	return steps
 }
 
-// promptAUROC is the mean area under the ROC curve of a score over the prompts that have both right and wrong replies, with a 95 %
-// bootstrap interval over these prompts and their number.
+// promptAUROC is the mean area under the ROC curve of a score over the prompts that have both right and wrong replies,
+// with a 95 % bootstrap interval over these prompts and their number.
 func promptAUROC(replies []Reply, score func(Reply) float64) (mean table.Cell, prompts int) {
 	type scores struct{ right, wrong []float64 }
 	byPrompt := map[string]*scores{}

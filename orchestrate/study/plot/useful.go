@@ -42,7 +42,9 @@ func sharesOf(record metrics.Record) (parts []float64) {
 
 // divided are the steps whose useful work is known.
 func divided(r *rundir.Run) []metrics.Record {
-	return slices.DeleteFunc(slices.Clone(r.Records), func(record metrics.Record) bool { return sharesOf(record) == nil })
+	return slices.DeleteFunc(slices.Clone(r.Records), func(record metrics.Record) bool {
+		return sharesOf(record) == nil
+	})
 }
 
 // meanShares are those of all steps whose useful work is known, each by its time; nil where there is none.

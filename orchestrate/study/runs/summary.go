@@ -97,8 +97,9 @@ func size(dir string) (bytes int64) {
 
 // Table has a row per run.
 func Table(list []Summary) *table.Table {
-	t := &table.Table{Columns: []table.Column{{Name: "run"}, {Name: "state"}, {Name: "step"}, {Name: "steps", Hidden: true},
-		{Name: "success"}, {Name: "peak"}, {Name: "seconds_left", Head: "left"}, {Name: "disk_bytes", Head: "disk"},
+	t := &table.Table{Columns: []table.Column{{Name: "run"}, {Name: "state"}, {Name: "step"},
+		{Name: "steps", Hidden: true}, {Name: "success"}, {Name: "peak"}, {Name: "seconds_left", Head: "left"},
+		{Name: "disk_bytes", Head: "disk"},
 		{Name: "updated"}, {Name: "reason", Hidden: true}, {Name: "name", Hidden: true}, {Name: "model", Hidden: true}}}
 	for _, s := range list {
 		step := table.Cell{Value: s.Step, Text: strconv.Itoa(s.Step)}
@@ -107,10 +108,12 @@ func Table(list []Summary) *table.Table {
 			steps, step.Text = s.Steps, step.Text+"/"+strconv.Itoa(s.Steps)
 		}
 		if !s.Updated.IsZero() {
-			updated = table.Cell{Value: s.Updated.UTC().Format(time.RFC3339), Text: Duration(time.Since(s.Updated).Seconds()) + " ago"}
+			updated = table.Cell{Value: s.Updated.UTC().Format(time.RFC3339),
+				Text: Duration(time.Since(s.Updated).Seconds()) + " ago"}
 		}
-		t.Add(s.Dir, table.Cell{Value: s.Status, Text: strings.ReplaceAll(s.Status, "_", " ")}, step, steps, table.Percent(s.Success), table.Percent(s.Peak),
-			table.Cell{Value: s.Left, Text: Duration(s.Left)}, table.Cell{Value: s.Disk, Text: humanize.IBytes(uint64(s.Disk))},
+		t.Add(s.Dir, table.Cell{Value: s.Status, Text: strings.ReplaceAll(s.Status, "_", " ")}, step, steps,
+			table.Percent(s.Success), table.Percent(s.Peak), table.Cell{Value: s.Left, Text: Duration(s.Left)},
+			table.Cell{Value: s.Disk, Text: humanize.IBytes(uint64(s.Disk))},
 			updated, s.Reason, s.Name, s.Model)
 	}
 	return t

@@ -32,8 +32,8 @@ func (s *Study) checkShared(runs []*Run) error {
 			continue // it fails alone, and says why
 		}
 		if c.LoRA.Rank == 0 {
-			return fmt.Errorf("%w: %s: condition %s: lora.rank is 0: runs share a base (--shared-base) that none of them "+
-				"changes, so each needs adapters", settings.ErrInvalid, s.file, r.Condition)
+			return fmt.Errorf("%w: %s: condition %s: lora.rank is 0: runs share a base (--shared-base) that none of "+
+				"them changes, so each needs adapters", settings.ErrInvalid, s.file, r.Condition)
 		}
 		resolved, err := config.Resolved(c)
 		if err != nil {
@@ -52,7 +52,8 @@ func (s *Study) checkShared(runs []*Run) error {
 				return change.Key == key || strings.HasPrefix(change.Key, key+".")
 			}) {
 				return fmt.Errorf("%w: %s: condition %s differs from %s in %s (%s and %s): runs that share a base "+
-					"(--shared-base) may differ in %s only", settings.ErrInvalid, s.file, r.Condition, runs[0].Condition,
+					"(--shared-base) may differ in %s only", settings.ErrInvalid, s.file, r.Condition,
+					runs[0].Condition,
 					change.Key, change.To, change.From, strings.Join(own, ", "))
 			}
 		}

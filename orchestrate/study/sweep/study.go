@@ -51,8 +51,8 @@ type Study struct {
 	DevicesPerRun int      `toml:"devices_per_run" range:"[0,)"`
 	// ThreadsPerRun of the kernels; 0 shares the cores among the slots.
 	ThreadsPerRun int `toml:"threads_per_run" range:"[0,)"`
-	// SharedBase runs the conditions in one process, beside one base model, and lets them sample together: for those that
-	// differ in adapters, losses, rewards or seeds only. All of them run at a time where Slots is 0.
+	// SharedBase runs the conditions in one process, beside one base model, and lets them sample together: for those
+	// that differ in adapters, losses, rewards or seeds only. All of them run at a time where Slots is 0.
 	SharedBase bool `toml:"shared_base"`
 	// Retries of a run that failed.
 	Retries int `toml:"retries" default:"1" range:"[0,)"`

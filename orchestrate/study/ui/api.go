@@ -254,7 +254,8 @@ func (s *Server) step(ctx context.Context, q query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	learned, problem := episode.ReadLearned(filepath.Join(filepath.Dir(file.Path), fmt.Sprintf("update_%d.jsonl", file.Step)))
+	learned, problem := episode.ReadLearned(filepath.Join(filepath.Dir(file.Path),
+		fmt.Sprintf("update_%d.jsonl", file.Step)))
 	groups, at := []*group{}, map[int]*group{}
 	for _, e := range found {
 		g := at[e.Group]

@@ -202,8 +202,8 @@ func (m *model) build(merges [][]string) error {
 		b, okB := m.vocab[p[1]]
 		joined, okJ := m.vocab[p[0]+p[1]]
 		if !okA || !okB || !okJ {
-			return fmt.Errorf("model.merges[%d] joins %q and %q, but not all of them and their union are in model.vocab",
-				rank, p[0], p[1])
+			return fmt.Errorf("model.merges[%d] joins %q and %q, but not all of them and their union are in "+
+				"model.vocab", rank, p[0], p[1])
 		}
 		m.rules[pairKey(a, b)] = rule{int32(rank), joined}
 		if m.apart && strings.HasPrefix(p[1], metaspace) && !strings.HasSuffix(p[0], metaspace) {

@@ -52,7 +52,8 @@ func (c *component) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return err
 	}
-	for _, inner := range []string{"normalizers", "pretokenizers", "processors", "decoders", "single", "special_tokens"} {
+	for _, inner := range []string{"normalizers", "pretokenizers", "processors", "decoders", "single",
+		"special_tokens"} {
 		delete(all, inner) // whose own keys are their matter
 	}
 	own, err := json.Marshal(all)

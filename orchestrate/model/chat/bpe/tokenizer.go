@@ -180,8 +180,8 @@ func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.pieces) && t.pieces[id].special
 }
 
-// TokenBytes returns the bytes of one id within a text, nil for an id that is not in the vocabulary. The caller must not
-// change them.
+// TokenBytes returns the bytes of one id within a text, nil for an id that is not in the vocabulary. The caller must
+// not change them.
 func (t *Tokenizer) TokenBytes(id int32) []byte {
 	if id < 0 || int(id) >= len(t.pieces) {
 		return nil

@@ -41,7 +41,8 @@ func Prepend(token string, id int32) any {
 	special := object{"SpecialToken": object{"id": token, "type_id": 0}}
 	text := func(name string, kind int) object { return object{"Sequence": object{"id": name, "type_id": kind}} }
 	return object{"type": "TemplateProcessing", "single": []object{special, text("A", 0)},
-		"pair":           []object{special, text("A", 0), {"SpecialToken": object{"id": token, "type_id": 1}}, text("B", 1)},
+		"pair": []object{special, text("A", 0), {"SpecialToken": object{"id": token, "type_id": 1}},
+			text("B", 1)},
 		"special_tokens": object{token: object{"id": token, "ids": []int32{id}, "tokens": []string{token}}}}
 }
 

@@ -24,8 +24,10 @@ func init() { // the table refers to itself
 		"tojson": toJSON, "trim": ofText("strip"), "lower": ofText("lower"), "upper": ofText("upper"),
 		"title": title, "capitalize": ofText("capitalize"), "replace": ofText("replace"),
 		"safe": func(v Value, _ call) Value { return v }, "escape": escape, "e": escape,
-		"string":  func(v Value, _ call) Value { return starlark.String(Text(v)) },
-		"format":  func(v Value, c call) Value { return calculate("%", starlark.String(Text(v)), starlark.Tuple(c.args)) },
+		"string": func(v Value, _ call) Value { return starlark.String(Text(v)) },
+		"format": func(v Value, c call) Value {
+			return calculate("%", starlark.String(Text(v)), starlark.Tuple(c.args))
+		},
 		"default": orDefault, "d": orDefault, "length": count, "count": count, "indent": indent, "join": join,
 		"first": func(v Value, _ call) Value { return item(starlark.Tuple(elements(v)), starlark.MakeInt(0)) },
 		"last":  func(v Value, _ call) Value { return item(starlark.Tuple(elements(v)), starlark.MakeInt(-1)) },

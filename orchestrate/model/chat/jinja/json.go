@@ -106,7 +106,9 @@ func (w *jsonWriter) value(v Value, depth int) {
 	case *starlark.Dict:
 		members := v.Items()
 		if w.sorted {
-			slices.SortStableFunc(members, func(a, b starlark.Tuple) int { return strings.Compare(Text(a[0]), Text(b[0])) })
+			slices.SortStableFunc(members, func(a, b starlark.Tuple) int {
+				return strings.Compare(Text(a[0]), Text(b[0]))
+			})
 		}
 		w.list("{}", len(members), depth, func(i int) {
 			w.string(Text(members[i][0]))

@@ -15,7 +15,8 @@ type segment struct {
 	line   int
 }
 
-// token is a word of an expression: kind is 'n' (name), 's' (string), 'i', 'f' (numbers), 'o' (operator) or 0 at the end.
+// token is a word of an expression: kind is 'n' (name), 's' (string), 'i', 'f' (numbers), 'o' (operator) or 0 at the
+// end.
 type token struct {
 	kind byte
 	text string

@@ -12,8 +12,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Value is a value in a template: None, Bool, Int, Float, String, List, Tuple, Dict or a method of Starlark's, or one of
-// this package's.
+// Value is a value in a template: None, Bool, Int, Float, String, List, Tuple, Dict or a method of Starlark's, or one
+// of this package's.
 type Value = starlark.Value
 
 // Undefined is the value of a variable, an item or an attribute that is not there: its name.

@@ -224,7 +224,8 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 	}
 	if m := i.Memory; m != nil {
 		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)",
-			humanize.IBytes(uint64(m.Sampling)), humanize.IBytes(uint64(m.Training)), humanize.IBytes(uint64(m.KVToken)))
+			humanize.IBytes(uint64(m.Sampling)), humanize.IBytes(uint64(m.Training)),
+			humanize.IBytes(uint64(m.KVToken)))
 	}
 	for _, n := range i.Notes {
 		row("note", "%s", n)

@@ -33,7 +33,8 @@ func tokenizerFiles(m weights.Metadata, c hf.Config) (map[string][]byte, error) 
 			continue
 		}
 		if id < 0 || id >= c.VocabSize {
-			return nil, fmt.Errorf("tokenizer.ggml.%s_token_id %d is outside the vocabulary of %d", key, id, c.VocabSize)
+			return nil, fmt.Errorf("tokenizer.ggml.%s_token_id %d is outside the vocabulary of %d", key, id,
+				c.VocabSize)
 		}
 		settings[name+"_token"] = tokens[id]
 		if name != "unk" {
@@ -74,7 +75,8 @@ func tokenizerJSON(m weights.Metadata, tokens []string) ([]byte, error) {
 	pre, _ := m["tokenizer.ggml.pre"].(string)
 	pipeline, ok := bpe.Pipelines[pre]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer.ggml.pre %q is not supported: expected smollm, qwen2, llama-bpe or gpt-2", pre)
+		return nil, fmt.Errorf("tokenizer.ggml.pre %q is not supported: expected smollm, qwen2, llama-bpe or gpt-2",
+			pre)
 	}
 	// Control and user-defined tokens that follow the last ordinary one are not part of the BPE's own vocabulary.
 	ordinary := 0

@@ -21,10 +21,10 @@ const commonKeys = " architectures model_type vocab_size hidden_size intermediat
 const idleKeys = " initializer_range use_cache attention_dropout hidden_dropout resid_pdrop embd_pdrop " +
 	"classifier_dropout pretraining_tp transformers_version auto_map name_or_path unsloth_version unsloth_fixed " +
 	"unsloth_eager_attention cache_implementation gradient_checkpointing output_attentions output_hidden_states " +
-	"output_router_logits return_dict return_dict_in_generate torchscript chunk_size_feed_forward task_specific_params " +
-	"tokenizer_class problem_type finetuning_task prefix sep_token_id decoder_start_token_id forced_bos_token_id " +
-	"forced_eos_token_id num_labels max_length min_length do_sample temperature top_k top_p num_beams " +
-	"num_return_sequences length_penalty repetition_penalty diversity_penalty typical_p num_beam_groups " +
+	"output_router_logits return_dict return_dict_in_generate torchscript chunk_size_feed_forward " +
+	"task_specific_params tokenizer_class problem_type finetuning_task prefix sep_token_id decoder_start_token_id " +
+	"forced_bos_token_id forced_eos_token_id num_labels max_length min_length do_sample temperature top_k top_p " +
+	"num_beams num_return_sequences length_penalty repetition_penalty diversity_penalty typical_p num_beam_groups " +
 	"early_stopping suppress_tokens begin_suppress_tokens bad_words_ids exponential_decay_length_penalty " +
 	"encoder_no_repeat_ngram_size no_repeat_ngram_size remove_invalid_values is_decoder is_encoder_decoder " +
 	"pruned_heads tf_legacy_loss use_bfloat16 model_max_length attn_implementation " +

@@ -9,8 +9,8 @@ import (
 	"gyre/torch"
 )
 
-// Mixtures of experts. Files have each expert's matrices by themselves, or all of them stacked: as Granite's have always
-// been, and as transformers 5 writes any with save_original_format=False.
+// Mixtures of experts. Files have each expert's matrices by themselves, or all of them stacked: as Granite's have
+// always been, and as transformers 5 writes any with save_original_format=False.
 
 const mixtureKeys = " num_experts num_local_experts num_experts_per_tok router_aux_loss_coef "
 

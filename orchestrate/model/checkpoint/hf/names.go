@@ -12,8 +12,8 @@ import (
 	"gyre/orchestrate/model/checkpoint/weights"
 )
 
-// inLayer is the name of a block's tensor: its prefix with the layer's number, its module, and what of the module it is,
-// which names of stacked experts leave out.
+// inLayer is the name of a block's tensor: its prefix with the layer's number, its module, and what of the module it
+// is, which names of stacked experts leave out.
 var inLayer = regexp.MustCompile(`^(model\.layers\.(\d{1,5})\.)(.+?)(\.weight|\.bias|)$`)
 
 // expertNumber is that of an expert's module, in place of which names of a family have "*".
@@ -162,8 +162,8 @@ func (c Config) ExpertsModule() string {
 	return "mlp.experts"
 }
 
-// FusedModule names what of a block the matrix of a target of adapters ("q_proj") lies in together with others; "" where
-// it has one of its own.
+// FusedModule names what of a block the matrix of a target of adapters ("q_proj") lies in together with others; ""
+// where it has one of its own.
 func (c Config) FusedModule(target string) string {
 	fused := families[c.Family].fused
 	if c.Shape.Experts > 0 {

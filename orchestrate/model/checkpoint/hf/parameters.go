@@ -25,8 +25,8 @@ const (
 	ScoreBiasName = "score.bias"
 )
 
-// Parameters lists the weights of a configuration under the names that the decoder gives them: embedding, blocks in order, final norm, head. A tied head is not
-// listed.
+// Parameters lists the weights of a configuration under the names that the decoder gives them: embedding, blocks in
+// order, final norm, head. A tied head is not listed.
 func (c Config) Parameters(head torch.Head) []Parameter {
 	list := []Parameter{{EmbeddingName, []int64{c.VocabSize, c.HiddenSize}}}
 	for i := range c.NumLayers {
@@ -105,11 +105,7 @@ func (c Config) Count(head torch.Head) int64 {
 
 func elements(list []Parameter) (total int64) {
 	for _, p := range list {
-		n := int64(1)
-		for _, size := range p.Shape {
-			n *= size
-		}
-		total += n
+		total += torch.Parameter{Shape: p.Shape}.Elements()
 	}
 	return total
 }

@@ -189,7 +189,8 @@ func (s scaling) llama3() (low, high float64, original int64) {
 func (s scaling) numbers(theta *float64) (out torch.Rope) {
 	pairs := (s.dims + 1) / 2
 	if kind := s.kind(); (kind != "default" || s.dims%2 != 0) && pairs > torch.MaxPairs {
-		s.problems.add(s.key+"rope_type", "%q of %d components: at most %d are supported", kind, s.dims, 2*torch.MaxPairs)
+		s.problems.add(s.key+"rope_type", "%q of %d components: at most %d are supported", kind, s.dims,
+			2*torch.MaxPairs)
 		return out
 	}
 	set := func(divisor func(pair int64) float64) {

@@ -203,7 +203,8 @@ func (a *Adapter) complete(m *Module, shape []int64) error {
 	}
 	m.Rank = a.Config.Rank
 	each := max(m.experts, 1)
-	if first := a.Tensors[m.names()[0]]; a.Config.varies && first != nil && len(first.Shape) == 2 && first.Shape[0] >= each {
+	if first := a.Tensors[m.names()[0]]; a.Config.varies && first != nil && len(first.Shape) == 2 &&
+		first.Shape[0] >= each {
 		m.Rank = first.Shape[0] / each
 	}
 	for i, want := range [][]int64{{m.Rank * each, in}, {out, m.Rank * each}} {
@@ -230,8 +231,8 @@ func (a *Adapter) Uniform(base hf.Config) (rank int64, scale float64, targets []
 	for _, m := range a.Modules {
 		first := a.Modules[0]
 		if m.Rank != first.Rank || m.Scale != first.Scale {
-			return 0, 0, nil, fmt.Errorf("the adapter of %s has rank %d and scale %v, that of %s rank %d and scale %v: "+
-				"expected one rank and scale for all; merge the adapters (gyre model merge)", m.Name, m.Rank, m.Scale,
+			return 0, 0, nil, fmt.Errorf("the adapter of %s has rank %d and scale %v, that of %s rank %d and scale "+
+				"%v: expected one rank and scale for all; merge the adapters (gyre model merge)", m.Name, m.Rank, m.Scale,
 				first.Name, first.Rank, first.Scale)
 		}
 		target := m.Name[strings.LastIndexByte(m.Name, '.')+1:]
@@ -249,8 +250,8 @@ func (a *Adapter) Uniform(base hf.Config) (rank int64, scale float64, targets []
 			all = base.Mixtures()
 		}
 		if n := layers[target]; n != all && "model."+target != embedding && target != head {
-			return 0, 0, nil, fmt.Errorf("%d of %d layers have an adapter of %s: expected one in all layers; merge the "+
-				"adapters (gyre model merge)", n, all, target)
+			return 0, 0, nil, fmt.Errorf("%d of %d layers have an adapter of %s: expected one in all layers; merge "+
+				"the adapters (gyre model merge)", n, all, target)
 		}
 	}
 	return a.Modules[0].Rank, a.Modules[0].Scale, targets, nil

@@ -99,7 +99,8 @@ func parse(data []byte) (Config, error) {
 	for _, name := range f.Parameters { // PEFT matches ends of names
 		target := "experts." + name[strings.LastIndexByte(name, '.')+1:]
 		if torch.TargetsOf([]string{target}) == 0 {
-			problem("target_parameters", "%q is not supported: expected experts.gate_up_proj or experts.down_proj", name)
+			problem("target_parameters", "%q is not supported: expected experts.gate_up_proj or experts.down_proj",
+				name)
 		}
 		experts = append(experts, target)
 	}

@@ -53,7 +53,8 @@ func checkPickle(data []byte) {
 				rest = before
 			}
 		} else {
-			refuse("pickle: instruction 0x%02x at byte %d has no place in a checkpoint (nothing was executed)", code, at)
+			refuse("pickle: instruction 0x%02x at byte %d has no place in a checkpoint (nothing was executed)", code,
+				at)
 		}
 	}
 }

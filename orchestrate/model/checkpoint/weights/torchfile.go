@@ -179,8 +179,8 @@ func (a archive) rebuildTensor(args types.Tuple) any {
 			s.elements)
 	}
 	if offset < 0 || offset > s.elements || n > s.elements-offset {
-		refuse("a tensor of shape %v and strides %v at offset %d reaches beyond its storage of %d elements", shape, strides, offset,
-			s.elements)
+		refuse("a tensor of shape %v and strides %v at offset %d reaches beyond its storage of %d elements", shape,
+			strides, offset, s.elements)
 	}
 	return nameless(func(name string) *Tensor {
 		t := &Tensor{Name: name, File: a.path, DType: s.dtype, Kind: s.dtype.String(), Shape: shape}

@@ -29,8 +29,8 @@ type Run struct {
 	Config          string // TOML behind [run]
 }
 
-// Write makes the run: groups of "sokoban" of two turns, odd members solved, with Forged in the first prompt of group 0.
-// The first half of the groups was learned from.
+// Write makes the run: groups of "sokoban" of two turns, odd members solved, with Forged in the first prompt of group
+// 0. The first half of the groups was learned from.
 func (r Run) Write(t testing.TB) {
 	t.Helper()
 	logger, err := metrics.Open(filepath.Join(r.Dir, metrics.File))
@@ -75,7 +75,8 @@ func (r Run) Write(t testing.TB) {
 	}
 	for step := r.Steps - r.Saved + 1; step <= r.Steps; step++ {
 		episodes, learned := r.episodes(t, loaded, step)
-		if err := episode.WriteFile(filepath.Join(r.Dir, "rollouts", fmt.Sprintf("step_%d.jsonl", step)), episodes); err != nil {
+		if err := episode.WriteFile(filepath.Join(r.Dir, "rollouts", fmt.Sprintf("step_%d.jsonl", step)),
+			episodes); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(r.Dir, "rollouts", fmt.Sprintf("update_%d.jsonl", step))
@@ -86,10 +87,11 @@ func (r Run) Write(t testing.TB) {
 }
 
 // episodes are those of a step.
-func (r Run) episodes(t testing.TB, tokenizer *chat.Tokenizer, step int) (list []*episode.Episode, learned []episode.Learned) {
+func (r Run) episodes(t testing.TB, tokenizer *chat.Tokenizer,
+	step int) (list []*episode.Episode, learned []episode.Learned) {
 	for i := range r.Groups * r.Members {
-		e := &episode.Episode{Step: step, Group: i / r.Members, Index: i, Tag: "sokoban", Seed: int64(10000 + i/r.Members),
-			Stop: episode.Turns, Label: fmt.Sprintf("level %d", i/r.Members)}
+		e := &episode.Episode{Step: step, Group: i / r.Members, Index: i, Tag: "sokoban",
+			Seed: int64(10000 + i/r.Members), Stop: episode.Turns, Label: fmt.Sprintf("level %d", i/r.Members)}
 		conversation := tokenizer.NewConversation()
 		add := func(ids []int32, sampled bool) {
 			for k, id := range ids {
@@ -118,7 +120,8 @@ func (r Run) episodes(t testing.TB, tokenizer *chat.Tokenizer, step int) (list [
 				add(span.IDs, false)
 			}
 			begin := len(e.IDs)
-			if reply, err = tokenizer.Encode("erst schön denken</think><answer>Up || Left</answer>", false); err != nil {
+			if reply, err = tokenizer.Encode("erst schön denken</think><answer>Up || Left</answer>",
+				false); err != nil {
 				t.Fatal(err)
 			}
 			add(append(reply, 2), true)
