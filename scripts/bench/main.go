@@ -38,25 +38,23 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	verb := "compare"
-	if len(args) > 0 && (args[0] == "check" || args[0] == workerVerb) {
-		verb, args = args[0], args[1:]
-	}
-	code := exitFailed
-	o, err := parse(verb, args, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		code = exitUsage
-	case verb == workerVerb:
-		err = gyre.Serve(o.Options, os.Stdin, os.Stdout, os.Stderr)
-	case verb == "check":
-		if err = check(ctx, o); errors.Is(err, fs.ErrNotExist) {
+	code, err := exitFailed, error(nil)
+	if len(args) == 2 && args[0] == workerVerb {
+		err = gyre.Serve(args[1], os.Stdin, os.Stdout, os.Stderr)
+	} else {
+		var o options
+		switch o, err = parse(args, os.Stderr); {
+		case errors.Is(err, flag.ErrHelp):
+			return 0
+		case err != nil:
 			code = exitUsage
+		case o.check:
+			if err = check(ctx, o); errors.Is(err, fs.ErrNotExist) {
+				code = exitUsage
+			}
+		default:
+			err = compare(ctx, o)
 		}
-	default:
-		err = compare(ctx, o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -71,7 +69,7 @@ func compare(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.probe.Close()
 	if err := b.run(ctx, b.selected()); err != nil {
 		return err
 	}
@@ -114,7 +112,7 @@ func check(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.probe.Close()
 	path := report.BaselinePath(o.baselines, b.report.CPU, o.Threads)
 	baseline, err := report.ReadBaseline(path)
 	if err != nil {

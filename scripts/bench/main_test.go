@@ -21,6 +21,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == workerVerb {
 		os.Exit(run(os.Args[1:]))
 	}
+	if err := os.Chdir("../.."); err != nil { // where the program is run
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
@@ -39,10 +42,14 @@ func tiny(t *testing.T) string {
 	return dir
 }
 
-// peer writes a stand-in for a peer's Python, which takes so many seconds for every task.
-func peer(t *testing.T, seconds string) string {
+// peer makes a folder of peers with a stand-in for the Python of one, which takes so many seconds for every task.
+func peer(t *testing.T, name, seconds string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "python")
+	dir := t.TempDir()
+	path := filepath.Join(dir, name, "bin", "python")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	script := "#!/bin/sh\nseconds=" + seconds + `
 echo '{"hello": {"program": "fake", "versions": {"fake": "1.0"}}}'
 while read -r task; do
@@ -59,7 +66,7 @@ done
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return dir
 }
 
 // quietly runs the program with its standard output caught.
@@ -86,7 +93,7 @@ func quietly(t *testing.T, args ...string) (code int, out string) {
 func TestMissedFloorFails(t *testing.T) {
 	code, out := quietly(t, "-model", tiny(t), "-threads", "1", "-repeats", "1", "-only", "logprobs", "-peers",
 		"transformers",
-		"-python", "transformers="+peer(t, "0.000001"))
+		"-peers-dir", peer(t, "transformers", "0.000001"))
 	if code != exitFailed || !strings.Contains(out, "✗") {
 		t.Errorf("exit code %d, want %d\n%s", code, exitFailed, out)
 	}
@@ -99,13 +106,11 @@ func TestCompareAndCheck(t *testing.T) {
 	file, baselines := filepath.Join(dir, "report.json"), filepath.Join(dir, "baselines")
 	code, out := quietly(t, "-model", model, "-threads", "1", "-repeats", "2", "-only",
 		"generate/shared,rollout,logprobs,update/unrelated,grpo",
-		"-peers", "transformers,vllm", "-python", "transformers="+peer(t, "100"), "-python", "vllm=/no/such/python",
-		"-json", file,
-		"-write-baseline", "-baselines", baselines)
+		"-peers", "transformers,vllm", "-peers-dir", peer(t, "transformers", "100"), "-json", file, "-write-baseline", "-baselines", baselines)
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	for _, want := range []string{"SKIPPED", "no such file", "setup-peers.sh",
+	for _, want := range []string{"SKIPPED", "setup-peers.sh",
 		"transformers failed at 4 × 256 unrelated: transformers: out of memory",
 		"continues the test prompt differently", "turn 5"} {
 		if !strings.Contains(out, want) {
@@ -129,7 +134,7 @@ func TestCompareAndCheck(t *testing.T) {
 		if c.Op == work.OpRollout || c.Op == work.OpGRPO {
 			want = 1 // long cases are measured once less
 		}
-		if len(own) != want || own[want-1].Repeat != want {
+		if len(own) != want || own[want-1].Tokens == 0 {
 			t.Fatalf("%s has %d samples of Gyre, expected %d", c.Name, len(own), want)
 		}
 		for _, s := range own {
@@ -201,7 +206,7 @@ func TestEnvironments(t *testing.T) {
 	t.Setenv("GYRE_BENCH_RAGEN_SOURCE", source)
 	code, out := quietly(t, "-model", tiny(t), "-repeats", "1", "-only",
 		"environments/FrozenLake,environments/Bandit,environments/MiniSudoku", "-peers", "ragen",
-		"-python", "ragen="+peer(t, "1"))
+		"-peers-dir", peer(t, "ragen", "1"))
 	rows := strings.Count(out, "| gyre ")
 	if code != exitFailed || rows != 7 || strings.Count(out, "≥ 50 ✓") != 1 || strings.Count(out, "≥ 20 ✗") != 1 ||
 		!strings.Contains(out, "ragen failed at Bandit: resets: ragen: no bandit") {
@@ -216,23 +221,22 @@ func TestOptions(t *testing.T) {
 	}{
 		{[]string{"-peers", "vlm"}, `unknown program "vlm"`},
 		{[]string{"-only", "generte"}, `no case "generte"`},
-		{[]string{"-python", "vllm"}, "expected NAME=PATH"},
 		{[]string{"-threads", "0"}, "expected at least 1"},
 		{[]string{"now"}, `unexpected argument "now"`},
 	} {
-		if _, err := parse("compare", c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := parse(c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v gives %v, expected %q", c.args, err, c.want)
 		}
 	}
-	o, err := parse("compare", []string{"-quick", "-peers", "none", "-only", "generate/1"}, io.Discard)
+	o, err := parse([]string{"-quick", "-peers", "none", "-only", "generate/1"}, io.Discard)
 	if err != nil || o.repeats != 1 || len(o.peers) != 0 || !o.includes("generate/1") || o.includes("generate/16") {
 		t.Errorf("options are %+v (%v)", o, err)
 	}
-	if o, err := parse("check", nil, io.Discard); err != nil || o.repeats != 5 {
+	if o, err := parse([]string{"check"}, io.Discard); err != nil || o.repeats != 5 {
 		t.Errorf("a check has %d repeats (%v), expected 5", o.repeats, err)
 	}
 	var help bytes.Buffer
-	if _, err := parse("compare", []string{"-help"}, &help); err == nil || !strings.Contains(help.String(), "-quick") {
+	if _, err := parse([]string{"-help"}, &help); err == nil || !strings.Contains(help.String(), "-quick") {
 		t.Errorf("help is %q", help.String())
 	}
 }

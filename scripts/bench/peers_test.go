@@ -21,17 +21,15 @@ func startScript(t *testing.T, module string) (*worker.Process, error) {
 	if err != nil {
 		t.Skip("python3 is not installed")
 	}
-	folder, err := unpackScripts()
-	if err != nil {
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS(scripts)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	if err := os.WriteFile(filepath.Join(folder, "peers", "transformers_worker.py"), []byte(module),
-		0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "transformers_worker.py"), []byte(module), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return worker.Start(context.Background(), "transformers", exec.Command(python,
-		filepath.Join(folder, "peers", "worker.py"), "transformers", "--model", "m", "--threads", "1"))
+		filepath.Join(folder, "worker.py"), "transformers", "--model", "m", "--threads", "1"))
 }
 
 // Whatever a library prints, the protocol goes through; a task that fails leaves the worker ready for the next.
@@ -60,14 +58,15 @@ class Worker:
 		t.Errorf("hello is %+v", p.Hello)
 	}
 	for range 2 {
-		task := work.Task{Op: work.OpGenerate, Prompts: [][]int32{{1}, {2}}, Copies: 3, New: 4}
+		task := work.Task{Case: work.Case{Op: work.OpGenerate, Copies: 3, New: 4}, Prompts: [][]int32{{1}, {2}}}
 		f, err := p.Run(context.Background(), task, time.Minute)
 		if err != nil || f.Tokens != 24 || f.Seconds != 0.5 || f.PeakBytes <= 0 {
 			t.Errorf("figures are %+v (%v)", f, err)
 		}
 		for op, want := range map[string]string{work.OpUpdate: "ValueError: no gradients here",
 			work.OpGRPO: "AttributeError"} {
-			if _, err := p.Run(context.Background(), work.Task{Op: op}, time.Minute); err == nil ||
+			task := work.Task{Case: work.Case{Op: op}}
+			if _, err := p.Run(context.Background(), task, time.Minute); err == nil ||
 				!strings.Contains(err.Error(), want) {
 				t.Errorf("%s gives %v, expected %q", op, err, want)
 			}
@@ -87,8 +86,7 @@ func TestPeerWorkerWithoutItsLibrary(t *testing.T) {
 	}
 }
 
-// A peer's Python is the one named, else the peers' folder's, else python3; one that is named but not there is an
-// error.
+// A peer's Python is that of the peers' folder, else python3.
 func TestPythonIsFoundInOrder(t *testing.T) {
 	dir := t.TempDir()
 	make := func(path string) string {
@@ -101,19 +99,16 @@ func TestPythonIsFoundInOrder(t *testing.T) {
 		}
 		return path
 	}
-	named, installed, plain := make("named/python"), make("peers/vllm/bin/python"), make("bin/python3")
+	installed, plain := make("peers/vllm/bin/python"), make("bin/python3")
 	t.Setenv("PATH", filepath.Dir(plain))
-	for _, c := range []struct{ given, peers, want string }{
-		{named, filepath.Join(dir, "peers"), named}, {"", filepath.Join(dir, "peers"), installed},
-		{"", filepath.Join(dir, "none"), plain}, {"", "", plain},
-	} {
-		got, err := (&options{pythons: map[string]string{"vllm": c.given}, peersDir: c.peers}).python("vllm")
-		if err != nil || got != c.want {
-			t.Errorf("%+v: found %q (%v)", c, got, err)
+	for peers, want := range map[string]string{filepath.Join(dir, "peers"): installed, filepath.Join(dir, "none"): plain,
+		"": plain} {
+		if got, err := (&options{peersDir: peers}).python("vllm"); err != nil || got != want {
+			t.Errorf("%q: found %q (%v), want %q", peers, got, err, want)
 		}
 	}
-	missing := options{pythons: map[string]string{"vllm": filepath.Join(dir, "nothing")}}
-	if _, err := missing.python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
-		t.Errorf("a Python that is named but not there: %v", err)
+	t.Setenv("PATH", dir)
+	if _, err := (&options{}).python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
+		t.Errorf("without any Python: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/scripts/bench/gyre"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
@@ -22,32 +23,25 @@ var own = []string{report.Subject, work.OneProcess, work.Plain, work.Synchronous
 // workerVerb makes this program Gyre's own worker.
 const workerVerb = "worker"
 
-//go:embed peers/*.py
-var scripts embed.FS
-
-// unpackScripts writes the peers' workers to a new folder.
-func unpackScripts() (string, error) {
-	folder, err := os.MkdirTemp("", "gyre-bench-peers-")
-	if err != nil {
-		return "", err
-	}
-	return folder, os.CopyFS(folder, scripts)
-}
+// scripts is the folder of the peers' workers, which like ./gyre is found from the repository's root.
+const scripts = "scripts/bench/peers"
 
 // command is how a program's worker is started for a session; all get the same number of threads. An error that
 // matches worker.ErrUnavailable says what is missing.
 func (b *bench) command(entry string, s work.Session) (*exec.Cmd, error) {
 	program, dtype := report.Split(entry)
+	isOwn := slices.Contains(own, program)
 	var c *exec.Cmd
 	var err error
-	if slices.Contains(own, program) {
-		c = exec.Command(os.Args[0], b.gyre(program, dtype, s)...)
-	} else if s == work.Serving { // the clients are Gyre's
-		var python string
-		if python, err = b.options.python(program); err == nil {
-			c = exec.Command(os.Args[0], append(b.gyre(program, dtype, s), "-server", filepath.Join(filepath.Dir(python),
-				program))...)
+	if isOwn || s == work.Serving { // whose clients are Gyre's
+		o := b.own(program, dtype, s)
+		if !isOwn {
+			var python string
+			python, err = b.options.python(program)
+			o.Server = filepath.Join(filepath.Dir(python), program)
 		}
+		settings, _ := json.Marshal(o) // numbers and texts
+		c = exec.Command(os.Args[0], workerVerb, string(settings))
 	} else {
 		c, err = b.peer(program, dtype, s)
 	}
@@ -67,29 +61,28 @@ func (b *bench) command(entry string, s work.Session) (*exec.Cmd, error) {
 
 func (b *bench) onGPU() bool { return strings.HasPrefix(b.options.On.Device, "cuda") }
 
-// gyre are the arguments of Gyre's own worker, which is this program. Where nothing trains the model is held for
-// sampling alone, as by gyre generate. Ranks share the threads.
-func (b *bench) gyre(program, dtype string, s work.Session) []string {
-	threads, args := b.options.Threads, []string{workerVerb, "-model", b.options.Model, "-device", b.options.On.Device}
+// own are the options of Gyre's own worker, which is this program. Where nothing trains the model is held for sampling
+// alone, as by gyre generate. Ranks share the threads.
+func (b *bench) own(program, dtype string, s work.Session) gyre.Options {
+	o := b.options.Options
+	o.On.Compute, o.On.Frozen = torch.ComputeF32, s == work.Distinct
 	if dtype != report.Float32 {
-		args = append(args, "-dtype", string(torch.ComputeBF16))
+		o.On.Compute = torch.ComputeBF16
 	}
-	if s == work.Distinct {
-		args = append(args, "-frozen")
+	if program != work.Plain {
+		o.Speculate = torch.SpeculativeTokens
 	}
-	if s == work.Serving && program == report.Subject {
-		args = append(args, "-server", "./gyre")
+	if program == report.Subject {
+		switch s {
+		case work.Serving:
+			o.Server = "./gyre"
+		case work.Waiting:
+			o.Staleness = 2
+		case work.Ranks:
+			o.Ranks = o.Threads
+		}
 	}
-	if program == work.Plain {
-		args = append(args, "-speculate", "0")
-	}
-	if s == work.Waiting && program == report.Subject {
-		args = append(args, "-staleness", "2")
-	}
-	if s == work.Ranks && program == report.Subject {
-		args = append(args, "-ranks", strconv.Itoa(threads))
-	}
-	return append(args, "-threads", strconv.Itoa(threads))
+	return o
 }
 
 // peer is the command of another program's worker.
@@ -103,7 +96,7 @@ func (b *bench) peer(program, dtype string, s work.Session) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := exec.Command(python, filepath.Join(b.scripts, "peers", "worker.py"), program, "--dtype", dtype, "--model",
+	c := exec.Command(python, filepath.Join(scripts, "worker.py"), program, "--dtype", dtype, "--model",
 		model, "--threads", strconv.Itoa(o.Threads))
 	if b.onGPU() {
 		c.Args = append(c.Args, "--device", o.On.Device)
@@ -132,23 +125,18 @@ func (b *bench) peer(program, dtype string, s work.Session) (*exec.Cmd, error) {
 	return c, nil
 }
 
-// python finds the interpreter that a peer runs in: named by -python, else a virtual environment under the peers'
-// folder (DIR/vllm, made by setup-peers.sh), else python3. Its path stays as it is: a virtual environment's python is
-// a link that must not be followed.
+// python finds the interpreter that a peer runs in: that of the virtual environment in the peers' folder (DIR/vllm,
+// made by setup-peers.sh), else python3. Its path stays as it is: a virtual environment's python is a link that must
+// not be followed.
 func (o *options) python(program string) (string, error) {
-	choice, source := o.pythons[program], "-python"
-	if choice == "" && o.peersDir != "" {
-		choice, source = filepath.Join(o.peersDir, program, "bin", "python"), "-peers-dir"
-		if _, err := os.Stat(choice); err != nil {
-			choice = ""
+	if installed := filepath.Join(o.peersDir, program, "bin", "python"); o.peersDir != "" {
+		if found, err := exec.LookPath(installed); err == nil {
+			return filepath.Abs(found)
 		}
 	}
-	if choice == "" {
-		choice, source = "python3", "PATH"
-	}
-	found, err := exec.LookPath(choice)
+	found, err := exec.LookPath("python3")
 	if err != nil {
-		return "", fmt.Errorf("%w: the Python named by %s: %w", worker.ErrUnavailable, source, err)
+		return "", fmt.Errorf("%w: %w", worker.ErrUnavailable, err)
 	}
 	return filepath.Abs(found)
 }

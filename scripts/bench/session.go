@@ -17,6 +17,12 @@ import (
 	"gyre/torch"
 )
 
+// limit is what a program may take for one task.
+const limit = 15 * time.Minute
+
+// probe asks Gyre's worker, or transformers', what the machine can do.
+var probe = work.Task{Case: work.Case{Op: work.OpProbe}}
+
 // bench is a run in progress. One goroutine uses it.
 type bench struct {
 	options  options
@@ -24,7 +30,6 @@ type bench struct {
 	material *work.Material
 	model    torch.ModelConfig
 	report   *report.Report
-	scripts  string          // folder of the peers' workers
 	probe    *worker.Process // of Gyre, which measures the machine
 }
 
@@ -44,21 +49,8 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	b := &bench{options: o, console: metrics.NewConsole(os.Stderr), material: material, model: config.ModelConfig}
 	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor() + ", " + set.Name,
 		BF16: worker.HasBF16(), Threads: o.Threads, Model: filepath.Base(o.Model), Device: o.On.Device}
-	if b.scripts, err = unpackScripts(); err == nil {
-		b.probe, err = b.launch(ctx, report.Subject, "")
-	}
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	return b, nil
-}
-
-func (b *bench) close() {
-	if b.probe != nil {
-		b.probe.Close()
-	}
-	os.RemoveAll(b.scripts)
+	b.probe, err = b.launch(ctx, report.Subject, "")
+	return b, err
 }
 
 // selected are the cases of this run. One thread cannot be divided among ranks.
@@ -164,7 +156,7 @@ func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task
 	}
 	into := b.report.Case(c)
 	// Gyre's threads go to sleep at once
-	figures, others, err := p.Measured(ctx, task, b.options.limit, base != report.Subject)
+	figures, others, err := p.Measured(ctx, task, limit, base != report.Subject)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -174,8 +166,8 @@ func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task
 		into.Failures[p.Program] = err.Error()
 		fmt.Fprintf(b.console, "%s: FAILED: %v\n", c.Name, err)
 	case repeat > 0:
-		s := report.Sample{Repeat: len(into.Samples[p.Program]) + 1, Figures: figures, Machine: machine, Others: others,
-			Nearby: work.Bound(c, task, b.model, machine, dtype != report.Float32), Task: task}
+		s := report.Sample{Figures: figures, Machine: machine, Others: others,
+			Nearby: work.Bound(task, b.model, machine, dtype != report.Float32), Task: task}
 		into.Samples[p.Program] = append(into.Samples[p.Program], s)
 		fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, c.Repeats(b.options.repeats),
 			p.Program, s.Speed(), s.Seconds)
@@ -227,7 +219,7 @@ func (b *bench) compareModels(ctx context.Context, crew []*worker.Process) error
 	var own []int32
 	for _, p := range crew {
 		base, dtype := report.Split(p.Program)
-		f, err := p.Run(ctx, b.material.Greedy(), b.options.limit)
+		f, err := p.Run(ctx, b.material.Greedy(), limit)
 		switch {
 		case err != nil && (base == report.Subject || ctx.Err() != nil):
 			return err
@@ -242,7 +234,7 @@ func (b *bench) compareModels(ctx context.Context, crew []*worker.Process) error
 			fmt.Fprintf(b.console, "%s: WARNING: %s\n", p.Program, text)
 		}
 		if p.Program == "transformers" && b.report.Libtorch == 0 {
-			if f, err := p.Run(ctx, work.Task{Op: work.OpProbe}, b.options.limit); err == nil {
+			if f, err := p.Run(ctx, probe, limit); err == nil {
 				b.report.Libtorch = f.FLOPS
 			}
 		}
@@ -252,7 +244,7 @@ func (b *bench) compareModels(ctx context.Context, crew []*worker.Process) error
 
 // measure measures the machine; the report keeps the best of all.
 func (b *bench) measure(ctx context.Context) (work.Machine, error) {
-	f, err := b.probe.Run(ctx, work.Task{Op: work.OpProbe}, b.options.limit)
+	f, err := b.probe.Run(ctx, probe, limit)
 	if err != nil {
 		return work.Machine{}, fmt.Errorf("measuring the machine: %w", err)
 	}

@@ -27,12 +27,14 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	if s.optimizer == nil {
 		var err error
 		adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}
-		if s.gradients, err = torch.NewGradients(s.loaded); err == nil {
-			s.optimizer, err = torch.NewOptimizer(s.loaded, adamw)
-		}
-		if err != nil {
+		if s.gradients, err = torch.NewGradients(s.loaded); err != nil {
 			return worker.Figures{}, err
 		}
+		s.holds(s.gradients)
+		if s.optimizer, err = torch.NewOptimizer(s.loaded, adamw); err != nil {
+			return worker.Figures{}, err
+		}
+		s.holds(s.optimizer)
 	}
 	trained := 0
 	for _, ids := range t.Sequences {

@@ -26,21 +26,18 @@ func (s *server) open(sequences, length int) (*sampler, error) {
 	if s.sampler != nil && s.sampler.sequences == sequences && s.sampler.capacity == length {
 		return s.sampler, nil
 	}
-	s.sampler.close()
-	s.sampler = nil
-	engine, err := torch.NewEngine(s.loaded, torch.EngineConfig{MaxSequences: int64(sequences), MaxLength: int64(length),
-		MaxBatchTokens: batchTokens, PrefixCache: true, SpeculativeTokens: int64(s.Speculate)})
+	if s.sampler != nil {
+		s.sampler.engine.Close()
+	}
+	engine, err := torch.NewEngine(s.loaded, torch.EngineConfig{MaxSequences: int64(sequences),
+		MaxLength: int64(length), MaxBatchTokens: batchTokens, PrefixCache: true,
+		SpeculativeTokens: int64(s.Speculate)})
 	if err != nil {
 		return nil, err
 	}
+	s.holds(engine)
 	s.sampler = &sampler{engine: engine, driver: generation.New(engine, nil), sequences: sequences, capacity: length}
 	return s.sampler, nil
-}
-
-func (p *sampler) close() {
-	if p != nil {
-		p.engine.Close()
-	}
 }
 
 // submit asks for new tokens after a prompt, at temperature 1 and without an end.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/scripts/bench/work"
@@ -32,28 +34,41 @@ type Options struct {
 // server holds what tasks need; each part is made by the first task that needs it.
 type server struct {
 	Options
-	log     io.Writer
-	loaded  *torch.Model
-	sampler *sampler
-	url     string  // of the HTTP server
-	stop    func()  // ends it
-	half    float64 // the rate of products in bf16 over that in f32, once it is known
+	log  io.Writer
+	url  string  // of the HTTP server
+	stop func()  // ends it
+	half float64 // the rate of products in bf16 over that in f32, once it is known
 
-	adapted   adapted // of tasks with adapters: loaded is the first of them
+	held      []io.Closer // what follows, in the order in which it was made
+	loaded    *torch.Model
+	adapters  []*torch.Model // of tasks with adapters: loaded is the first of them
+	sampler   *sampler
 	optimizer *torch.Optimizer
 	gradients *torch.Gradients
 }
 
-// Serve answers tasks from in on out until in ends. log takes what is not part of the protocol.
-func Serve(o Options, in io.Reader, out, log io.Writer) error {
-	if err := torch.SetThreads(o.Threads); err != nil {
+func (s *server) holds(c io.Closer) { s.held = append(s.held, c) }
+
+func (s *server) close() {
+	for _, c := range slices.Backward(s.held) {
+		c.Close()
+	}
+	s.held, s.loaded, s.adapters, s.sampler, s.optimizer, s.gradients = nil, nil, nil, nil, nil, nil
+}
+
+// Serve answers tasks from in on out until in ends. The options are JSON; log takes what is not part of the protocol.
+func Serve(options string, in io.Reader, out, log io.Writer) error {
+	s := &server{log: log, stop: func() {}}
+	defer func() { s.stop(); s.close() }()
+	if err := json.Unmarshal([]byte(options), &s.Options); err != nil {
+		return fmt.Errorf("the worker's options: %w", err)
+	}
+	if err := torch.SetThreads(s.Threads); err != nil {
 		return err
 	}
-	s := &server{Options: o, log: log}
-	defer s.close()
 	answer := json.NewEncoder(out)
 	hello := worker.Hello{Program: "gyre", Versions: map[string]string{"libgyre": torch.BuildInfo()}}
-	if o.Server != "" {
+	if s.Server != "" {
 		hello.Versions, hello.Notes = nil, []string{"the server's clients are Go's"}
 	}
 	if err := answer.Encode(worker.Line{Hello: &hello}); err != nil {
@@ -84,14 +99,21 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 	switch t.Op { // without a model, or with the trainer's own
 	case work.OpProbe:
 		return s.probe()
-	case work.OpGRPO:
-		return s.grpo(t)
-	case work.OpTrain:
-		return s.train(t)
+	case work.OpGRPO, work.OpTrain, work.OpWaiting:
+		folder, err := os.MkdirTemp("", "gyre-bench-")
+		if err != nil {
+			return worker.Figures{}, err
+		}
+		defer os.RemoveAll(folder)
+		switch t.Op {
+		case work.OpGRPO:
+			return s.grpo(t, folder)
+		case work.OpTrain:
+			return s.train(t, folder)
+		}
+		return s.waiting(t, folder)
 	case work.OpServe:
 		return s.serve(t)
-	case work.OpWaiting:
-		return s.waiting(t)
 	case work.OpEnvironment:
 		return s.environment(t)
 	}
@@ -105,6 +127,7 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		if err != nil {
 			return worker.Figures{}, err
 		}
+		s.holds(model)
 		s.loaded = model
 	}
 	switch t.Op {
@@ -146,23 +169,4 @@ func (s *server) probe() (worker.Figures, error) {
 	}
 	bandwidth, flops, err := torch.Measure(torch.ComputeF32)
 	return worker.Figures{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops}, err
-}
-
-func (s *server) close() {
-	s.sampler.close()
-	if s.stop != nil {
-		s.stop()
-	}
-	if s.optimizer != nil {
-		s.optimizer.Close()
-	}
-	if s.gradients != nil {
-		s.gradients.Close()
-	}
-	if s.loaded != nil {
-		s.loaded.Close()
-	}
-	if s.adapted.base != nil {
-		s.adapted.base.Close()
-	}
 }

@@ -1,10 +1,9 @@
 package gyre
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/model/chat"
@@ -70,25 +70,17 @@ max_length = 1024
 `
 
 // grpo trains for two steps on the task's texts, as gyre train does, and reports the second one.
-func (s *server) grpo(t work.Task) (worker.Figures, error) {
-	folder, err := os.MkdirTemp("", "gyre-bench-")
-	if err != nil {
-		return worker.Figures{}, err
-	}
-	defer os.RemoveAll(folder)
-	model, prompts := filepath.Join(folder, "model"), filepath.Join(folder, "prompts.jsonl")
-	if err := plainModel(s.Model, model); err != nil {
-		return worker.Figures{}, err
-	}
+func (s *server) grpo(t work.Task, folder string) (worker.Figures, error) {
+	model, prompts := filepath.Join(folder, "model"), filepath.Join(folder, "prompts.json")
 	var rows []any
 	for _, text := range slices.Concat(t.Texts...) {
 		rows = append(rows, map[string]string{"problem": text, "answer": "0"})
 	}
-	if err := writeLines(prompts, rows); err != nil {
+	text, _ := json.Marshal(rows)
+	if err := errors.Join(plainModel(s.Model, model), os.WriteFile(prompts, text, 0o644)); err != nil {
 		return worker.Figures{}, err
 	}
-	groups := len(t.Texts[0])
-	document := fmt.Sprintf(runConfig+promptConfig, folder, model, string(s.On.Compute), groups*t.Copies, groups,
+	document := fmt.Sprintf(runConfig+promptConfig, folder, model, string(s.On.Compute), t.Batch*t.Copies, t.Batch,
 		t.Copies, prompts, t.New)
 	c, err := config.Parse("benchmark", []byte(document), []string{fmt.Sprintf("run.threads=%d", s.Threads),
 		"model.device=" + s.On.Device})
@@ -103,7 +95,7 @@ func (s *server) grpo(t work.Task) (worker.Figures, error) {
 	if _, err := run.Run(context.Background()); err != nil {
 		return worker.Figures{}, err
 	}
-	step, err := lastStep(folder)
+	step, err := logged(folder, 2)
 	figures := worker.Figures{Seconds: step["timing_s/step"], Parts: map[string]float64{}}
 	for name, value := range step {
 		if part, ok := strings.CutPrefix(name, "timing_s/"); ok {
@@ -113,95 +105,87 @@ func (s *server) grpo(t work.Task) (worker.Figures, error) {
 	return figures, err
 }
 
-// train has the gyre command update on given episodes, in s.Ranks processes that share the threads, and reports the
-// second step: the time of its tokens, and how much of it a rank waited for others.
-func (s *server) train(t work.Task) (worker.Figures, error) {
-	folder, err := os.MkdirTemp("", "gyre-bench-")
-	if err != nil {
+// train updates on given episodes, in s.Ranks processes that share the threads, and reports the second step: the time
+// of its tokens, and how much of it a rank waited for others.
+func (s *server) train(t work.Task, folder string) (worker.Figures, error) {
+	episodes := filepath.Join(folder, "episodes.jsonl")
+	model, err := filepath.Abs(s.Model)
+	if err = errors.Join(err, episode.WriteFile(episodes, givenEpisodes(t.Sequences))); err != nil {
 		return worker.Figures{}, err
 	}
-	defer os.RemoveAll(folder)
-	document, episodes := filepath.Join(folder, "run.toml"), filepath.Join(folder, "episodes.jsonl")
-	model, err := filepath.Abs(s.Model)
-	if err == nil {
-		err = writeLines(episodes, givenEpisodes(t.Sequences))
-	}
-	if err == nil {
-		text := fmt.Sprintf(runConfig+"[[envs]]\ntag = \"Bandit\"\n", folder, model, string(s.On.Compute),
-			len(t.Sequences))
-		err = os.WriteFile(document, []byte(text), 0o644)
-	}
-	program, err2 := filepath.Abs("gyre")
-	if err != nil || err2 != nil {
-		return worker.Figures{}, cmp.Or(err, err2)
-	}
-	command := exec.Command(program, "train", document, "--replay", episodes, "algorithm.kl_coef=0")
+	document := fmt.Sprintf(runConfig+"[[envs]]\ntag = \"Bandit\"\n", folder, model, string(s.On.Compute),
+		len(t.Sequences))
+	arguments := []string{"--replay", episodes, "algorithm.kl_coef=0"}
 	if s.Ranks > 1 {
-		command.Args = append(command.Args, "--ranks", strconv.Itoa(s.Ranks), "fsdp.shard="+t.Shard)
+		arguments = append(arguments, "--ranks", strconv.Itoa(s.Ranks), "fsdp.shard="+t.Shard)
 	}
-	command.Env = append(os.Environ(), "GYRE_THREADS="+strconv.Itoa(s.Threads))
-	if out, err := command.CombinedOutput(); err != nil {
-		return worker.Figures{}, fmt.Errorf("%v: %w: %s", command.Args, err, out)
-	}
-	step, err := lastStep(folder)
+	step, err := s.command(folder, document, 2, arguments...)
 	if err == nil && step["perf/update_tokens_per_s"] == 0 {
-		err = fmt.Errorf("%v has logged no update", command.Args)
+		err = fmt.Errorf("gyre train %v has logged no update", arguments)
 	}
 	if err != nil {
 		return worker.Figures{}, err
 	}
 	seconds := float64(t.Tokens()) / step["perf/update_tokens_per_s"]
-	return worker.Figures{Seconds: seconds, Parts: map[string]float64{"waiting": seconds * step["perf/comm_share"]}}, nil
+	waited := seconds * step["perf/comm_share"]
+	return worker.Figures{Seconds: seconds, Parts: map[string]float64{"waiting": waited}}, nil
+}
+
+// command has the gyre command train by a document, and gives what it logs of the steps from one on.
+func (s *server) command(folder, document string, from int, arguments ...string) (map[string]float64, error) {
+	path := filepath.Join(folder, "run.toml")
+	if err := os.WriteFile(path, []byte(document), 0o644); err != nil {
+		return nil, err
+	}
+	command := exec.Command("./gyre", append([]string{"train", path}, arguments...)...)
+	command.Env = append(os.Environ(), "GYRE_THREADS="+strconv.Itoa(s.Threads))
+	if out, err := command.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%v: %w: %s", command.Args, err, out)
+	}
+	return logged(folder, from)
 }
 
 // givenEpisodes are sequences as the episodes of two groups, every second one a success; all tokens but the first are
 // trained on.
-func givenEpisodes(sequences [][]int32) (rows []any) {
+func givenEpisodes(sequences [][]int32) (all []*episode.Episode) {
 	for i, ids := range sequences {
-		mask := make([]int, len(ids))
-		for k := range mask {
-			mask[k] = min(k, 1)
+		e := &episode.Episode{Group: 2 * i / len(sequences), IDs: ids, Mask: make([]bool, len(ids)),
+			Score: float64(i % 2)}
+		for k := range ids {
+			e.Mask[k] = k > 0
 		}
-		score := float64(i % 2)
-		rows = append(rows, map[string]any{"group": 2 * i / len(sequences), "ids": ids, "mask": mask, "score": score,
-			"rewards": [][2]any{{len(ids) - 1, score}}})
+		e.Rewards = []episode.Reward{{Token: len(ids) - 1, Value: e.Score}}
+		all = append(all, e)
 	}
-	return rows
+	return all
 }
 
-// lastStep are the numbers that the folder's run has logged last of a step.
-func lastStep(folder string) (map[string]float64, error) {
-	values := map[string]float64{}
+// logged are the numbers that the folder's run has logged of the steps from one on: their means.
+func logged(folder string, from int) (map[string]float64, error) {
+	means, steps := map[string]float64{}, 0.0
 	for record, err := range metrics.Read(filepath.Join(folder, "run", metrics.File)) {
 		if err != nil {
 			return nil, err
 		}
+		if record.Step < from {
+			continue
+		}
+		steps++
 		for name := range record.Values {
 			if v, ok := record.Float(name); ok {
-				values[name] = v
+				means[name] += (v - means[name]) / steps
 			}
 		}
 	}
-	return values, nil
-}
-
-func writeLines(path string, rows []any) error {
-	var lines bytes.Buffer
-	encoder := json.NewEncoder(&lines)
-	for _, row := range rows {
-		if err := encoder.Encode(row); err != nil {
-			return err
-		}
+	if steps == 0 {
+		return nil, fmt.Errorf("gyre train has logged nothing of step %d or later", from)
 	}
-	return os.WriteFile(path, lines.Bytes(), 0o644)
+	return means, nil
 }
 
 // plainModel makes a folder with the weights of a model directory whose chat template adds nothing to a message, and
 // whose end of sequence is a token that is hardly ever sampled: replies are as long as they may be.
 func plainModel(dir, folder string) error {
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		return err
-	}
 	tokenizer, err := chat.Load(dir)
 	if err != nil {
 		return err
@@ -215,44 +199,25 @@ func plainModel(dir, folder string) error {
 	if unused < 0 {
 		return fmt.Errorf("%s has no special token besides those that end a sequence", dir)
 	}
-	entries, err := os.ReadDir(dir)
+	source, err := filepath.Abs(dir)
 	if err != nil {
 		return err
+	}
+	entries, err := os.ReadDir(source)
+	problems := []error{err, os.Mkdir(folder, 0o755)}
+	own := map[string]string{
+		"generation_config.json": fmt.Sprintf(`{"eos_token_id": %d}`, unused),
+		"tokenizer_config.json":  "{}",
+		"chat_template.jinja":    "{% for message in messages %}{{ message.content }}{% endfor %}",
+	}
+	for name, text := range own {
+		problems = append(problems, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 	}
 	for _, entry := range entries {
-		from, to := filepath.Join(dir, entry.Name()), filepath.Join(folder, entry.Name())
-		switch entry.Name() {
-		case "chat_template.jinja":
-		case "config.json", "generation_config.json":
-			err = setKey(from, to, "eos_token_id", unused)
-		case "tokenizer_config.json":
-			err = setKey(from, to, "eos_token", string(tokenizer.TokenBytes(unused)))
-		default:
-			if from, err = filepath.Abs(from); err == nil {
-				err = os.Symlink(from, to)
-			}
-		}
-		if err != nil {
-			return err
+		if _, replaced := own[entry.Name()]; !replaced {
+			problems = append(problems, os.Symlink(filepath.Join(source, entry.Name()),
+				filepath.Join(folder, entry.Name())))
 		}
 	}
-	template := "{% for message in messages %}{{ message.content }}{% endfor %}"
-	return os.WriteFile(filepath.Join(folder, "chat_template.jinja"), []byte(template), 0o644)
-}
-
-// setKey copies a JSON object with another value of a key.
-func setKey(from, to, key string, value any) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	var object map[string]any
-	if err := json.Unmarshal(text, &object); err != nil {
-		return fmt.Errorf("%s: %w", from, err)
-	}
-	object[key] = value
-	if text, err = json.Marshal(object); err != nil {
-		return err
-	}
-	return os.WriteFile(to, text, 0o644)
+	return errors.Join(problems...)
 }

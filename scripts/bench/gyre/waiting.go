@@ -4,16 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"os"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 )
@@ -42,56 +40,25 @@ staleness = %d
 
 // waiting trains a small policy on environments of this process, each call of which takes a while, and reports the mean
 // time of a step.
-func (s *server) waiting(t work.Task) (worker.Figures, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return worker.Figures{}, err
-	}
-	environments := &http.Server{Handler: &slowEnvironments{turns: t.Turns, wait: t.Seconds}}
+func (s *server) waiting(t work.Task, folder string) (worker.Figures, error) {
+	environments := httptest.NewServer(&slowEnvironments{turns: t.Turns, wait: t.Seconds})
 	defer environments.Close()
-	go func() { _ = environments.Serve(listener) }() // ends with Close
-
-	folder, err := os.MkdirTemp("", "gyre-bench-")
-	if err != nil {
-		return worker.Figures{}, err
+	model := filepath.Join(folder, "model")
+	initial := exec.Command("./gyre", "model", "init", model, "--hidden", "384", "--layers", "8", "--heads", "6",
+		"--kv-heads", "3", "--intermediate", "1024")
+	if out, err := initial.CombinedOutput(); err != nil {
+		return worker.Figures{}, fmt.Errorf("%v: %w: %s", initial.Args, err, out)
 	}
-	defer os.RemoveAll(folder)
-	model, document := filepath.Join(folder, "model"), filepath.Join(folder, "run.toml")
-	text := fmt.Sprintf(runConfig+waitingConfig, folder, model, string(s.On.Compute), 16, t.Turns,
-		"http://"+listener.Addr().String(), s.Staleness)
-	if err := os.WriteFile(document, []byte(text), 0o644); err != nil {
-		return worker.Figures{}, err
-	}
-	for _, arguments := range [][]string{
-		{"model", "init", model, "--hidden", "384", "--layers", "8", "--heads", "6", "--kv-heads", "3", "--intermediate", "1024"},
-		{"train", document, "run.steps=" + strconv.Itoa(waitingSteps), "run.threads=" + strconv.Itoa(s.Threads)},
-	} {
-		if out, err := exec.Command("./gyre", arguments...).CombinedOutput(); err != nil {
-			return worker.Figures{}, fmt.Errorf("gyre %v: %w: %s", arguments, err, out)
-		}
-	}
-	figures := worker.Figures{Tokens: t.Copies, Parts: map[string]float64{}}
-	for record, err := range metrics.Read(filepath.Join(folder, "run", metrics.File)) {
-		if err != nil {
-			return figures, err
-		}
-		if record.Step < settled {
-			continue
-		}
-		seconds, _ := record.Float("timing_s/step")
-		waited, _ := record.Float("timing_s/env_wait")
-		figures.Seconds += seconds / (waitingSteps - settled + 1)
-		figures.Parts["waiting"] += waited / (waitingSteps - settled + 1)
-	}
-	if figures.Seconds == 0 {
-		return figures, fmt.Errorf("gyre train logged no time of step %d or later, expected %d steps", settled,
-			waitingSteps)
-	}
-	return figures, nil
+	document := fmt.Sprintf(runConfig+waitingConfig, folder, model, string(s.On.Compute), 16, t.Turns, environments.URL,
+		s.Staleness)
+	step, err := s.command(folder, document, settled, "run.steps="+strconv.Itoa(waitingSteps),
+		"run.threads="+strconv.Itoa(s.Threads))
+	return worker.Figures{Tokens: t.Copies, Seconds: step["timing_s/step"],
+		Parts: map[string]float64{"waiting": step["timing_s/env_wait"]}}, err
 }
 
-// slowEnvironments serves environments that ask for any text (docs/remote-environments.md). A call takes wait seconds on
-// average.
+// slowEnvironments serves environments that ask for any text (docs/remote-environments.md). A call takes wait seconds
+// on average.
 type slowEnvironments struct {
 	turns int
 	wait  float64
@@ -117,8 +84,9 @@ func (e *slowEnvironments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ids = append(ids, strconv.FormatInt(e.made.Add(1), 10))
 	}
 	for _, item := range in.Items {
-		items = append(items, map[string]any{"id": item.ID, "observation": map[string]string{"text": "Write down anything " +
-			"you like, and count the words of it."}, "reward": len(item.Action) % 2, "done": item.Seq >= e.turns})
+		items = append(items, map[string]any{"id": item.ID, "observation": map[string]string{"text": "Write down " +
+			"anything you like, and count the words of it."}, "reward": len(item.Action) % 2,
+			"done": item.Seq >= e.turns})
 	}
 	if r.URL.Path == "/reset" || r.URL.Path == "/step" {
 		time.Sleep(time.Duration((0.5 + rand.Float64()) * e.wait * float64(time.Second)))

@@ -20,20 +20,21 @@ var sections = []struct{ op, title, explanation string }{
 		"temperature 0, with speculation and without."},
 	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are " +
 		"reply tokens."},
-	{work.OpServe, "Serving", "Clients ask over HTTP, each for 64 tokens after 128, twice, as a stream. Tokens/s are new " +
-		"tokens of all clients, and peaks those of the clients' process."},
+	{work.OpServe, "Serving", "Clients ask over HTTP, each for 64 tokens after 128, twice, as a stream. Tokens/s are " +
+		"new tokens of all clients, and peaks those of the clients' process."},
 	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
 	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of " +
 		"every sequence, shared ones too."},
 	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two " +
 		"buckets of sequences and for all: transformers goes forward and back for each of the nine, Gyre once " +
-		"forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token once."},
+		"forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token " +
+		"once."},
 	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are " +
 		"sampled tokens over the whole step."},
 	{work.OpTrain, "Ranks", "The update of gyre train on 8 sequences of 256 tokens: as many ranks of one thread each " +
 		"as there are threads, beside one process of all threads. The peak is that of the program that starts them."},
-	{work.OpWaiting, "Environments that wait", "Steps of gyre train with rollout.staleness = 2 beside those with 0: a " +
-		"policy of 13 million parameters, 32 episodes of three turns whose environments a server has. Tokens/s are " +
+	{work.OpWaiting, "Environments that wait", "Steps of gyre train with rollout.staleness = 2 beside those with 0: " +
+		"a policy of 13 million parameters, 32 episodes of three turns whose environments a server has. Tokens/s are " +
 		"episodes per second."},
 	{work.OpEnvironment, "Environments", "Episodes begun, or actions played, per second in one thread, the text of " +
 		"the state included."},
@@ -63,18 +64,21 @@ func (r *Report) Markdown() string {
 					return 1000 * Over(c.Samples[p.Name], func(s Sample) float64 { return s.Parts[part] }).Median
 				}
 				if c.Op == work.OpServe && len(c.Samples[p.Name]) > 0 {
-					fmt.Fprintf(&b, "\n%s, %s: %.0f ms to the first token, %.1f ms from token to token (medians).\n", c.Title,
-						p.Name, wait("first token"), wait("between tokens"))
+					fmt.Fprintf(&b, "\n%s, %s: %.0f ms to the first token, %.1f ms from token to token (medians).\n",
+						c.Title, p.Name, wait("first token"), wait("between tokens"))
 				}
 			}
 			waits := func(program string) string {
-				return percent(Over(c.Samples[program], func(s Sample) float64 { return s.Parts["waiting"] / s.Seconds }))
+				return percent(Over(c.Samples[program], func(s Sample) float64 {
+					return s.Parts["waiting"] / s.Seconds
+				}))
 			}
 			if share := waits(Subject); share != "" && c.Op == work.OpTrain {
 				fmt.Fprintf(&b, "\nA rank waits for others for %s of a step with %s.\n", share, c.Title)
 			}
 			if share := waits(work.Synchronous); share != "" {
-				fmt.Fprintf(&b, "\nA synchronous step waits for environments for %s of its time with %s.\n", share, c.Title)
+				fmt.Fprintf(&b, "\nA synchronous step waits for environments for %s of its time with %s.\n", share,
+					c.Title)
 			}
 			for _, name := range slices.Sorted(maps.Keys(c.Failures)) {
 				fmt.Fprintf(&b, "\n%s failed at %s: %s\n", name, c.Title, c.Failures[name])
@@ -202,9 +206,8 @@ func (r *Report) shares(samples []Sample) string {
 	if r.OnDevice() {
 		return ""
 	}
-	whole := percent(Over(samples, func(s Sample) float64 { whole, _, _ := s.Shares(); return whole }))
-	first := percent(Over(samples, func(s Sample) float64 { _, first, _ := s.Shares(); return first }))
-	decode := percent(Over(samples, func(s Sample) float64 { _, _, decode := s.Shares(); return decode }))
+	whole, first, decode := percent(Over(samples, Sample.whole)), percent(Over(samples, Sample.first)),
+		percent(Over(samples, Sample.decode))
 	if first == "" {
 		return whole
 	}

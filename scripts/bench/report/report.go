@@ -52,7 +52,6 @@ func Split(entry string) (program, dtype string) {
 
 // Sample is one measured task.
 type Sample struct {
-	Repeat int `json:"repeat"` // from 1; programs are compared repeat by repeat
 	worker.Figures
 	Machine work.Machine `json:"machine"`          // measured just before this repeat
 	Bounds  work.Bounds  `json:"bounds"`           // on the report's machine: the best measured
@@ -67,20 +66,22 @@ func (s Sample) Speed() float64 { return float64(s.Tokens) / s.Seconds }
 
 // DecodeSpeed is in tokens per second once every sequence has its first token; 0 where that was not measured.
 func (s Sample) DecodeSpeed() float64 {
+	return s.phase(float64(s.LaterTokens) / (s.Seconds - s.FirstSeconds))
+}
+
+// whole is how much of the time the least time is; first and decode are that of a generation's phases, 0 where those
+// were not measured.
+func (s Sample) whole() float64 { return s.Bounds.Total / s.Seconds }
+
+func (s Sample) first() float64 { return s.phase(s.Bounds.First / s.FirstSeconds) }
+
+func (s Sample) decode() float64 { return s.phase(s.Bounds.Decode / (s.Seconds - s.FirstSeconds)) }
+
+func (s Sample) phase(share float64) float64 {
 	if s.LaterTokens == 0 {
 		return 0
 	}
-	return float64(s.LaterTokens) / (s.Seconds - s.FirstSeconds)
-}
-
-// Shares are how much of the time the least time is: of the whole, and of a generation's phases, 0 where those were
-// not measured.
-func (s Sample) Shares() (whole, first, decode float64) {
-	whole = s.Bounds.Total / s.Seconds
-	if s.LaterTokens > 0 {
-		first, decode = s.Bounds.First/s.FirstSeconds, s.Bounds.Decode/(s.Seconds-s.FirstSeconds)
-	}
-	return whole, first, decode
+	return share
 }
 
 // share is how much of what the machine allowed at the time a sample reached: other programs slow down both.
@@ -92,7 +93,7 @@ func (s Sample) peak() float64 { return float64(s.PeakBytes) }
 // Case is the results of one case.
 type Case struct {
 	work.Case
-	Samples  map[string][]Sample `json:"samples"` // by program
+	Samples  map[string][]Sample `json:"samples"` // by program, one for every repeat
 	Failures map[string]string   `json:"failures,omitempty"`
 }
 
@@ -158,10 +159,8 @@ func (r *Report) OnDevice() bool { return r.Device != "" && r.Device != "cpu" }
 
 // Program finds or adds a program.
 func (r *Report) Program(name string) *Program {
-	for _, known := range r.Programs {
-		if known.Name == name {
-			return known
-		}
+	if i := slices.IndexFunc(r.Programs, func(p *Program) bool { return p.Name == name }); i >= 0 {
+		return r.Programs[i]
 	}
 	added := &Program{Name: name, Versions: map[string]string{}}
 	r.Programs = append(r.Programs, added)
@@ -170,10 +169,8 @@ func (r *Report) Program(name string) *Program {
 
 // Case finds or adds the results of a case.
 func (r *Report) Case(c work.Case) *Case {
-	for _, known := range r.Cases {
-		if known.Name == c.Name {
-			return known
-		}
+	if i := slices.IndexFunc(r.Cases, func(known *Case) bool { return known.Name == c.Name }); i >= 0 {
+		return r.Cases[i]
 	}
 	added := &Case{Case: c, Samples: map[string][]Sample{}, Failures: map[string]string{}}
 	r.Cases = append(r.Cases, added)
@@ -196,7 +193,7 @@ func (r *Report) Finish(model torch.ModelConfig) {
 		for name, samples := range c.Samples {
 			_, dtype := Split(name)
 			for i, s := range samples {
-				samples[i].Bounds = work.Bound(c.Case, s.Task, model, r.Machine, dtype != Float32)
+				samples[i].Bounds = work.Bound(s.Task, model, r.Machine, dtype != Float32)
 				others += s.Others
 				count++
 			}
@@ -229,14 +226,12 @@ func Over(samples []Sample, figure func(Sample) float64) Extent {
 	return extent(values)
 }
 
-// Ratio is the extent of figure(a)/figure(b) over the repeats that both have.
+// Ratio is the extent of figure(a)/figure(b), repeat by repeat, over those that both have.
 func Ratio(a, b []Sample, figure func(Sample) float64) Extent {
 	var ratios []float64
-	for _, x := range a {
-		for _, y := range b {
-			if x.Repeat == y.Repeat && figure(y) != 0 {
-				ratios = append(ratios, figure(x)/figure(y))
-			}
+	for i := range min(len(a), len(b)) {
+		if v := figure(b[i]); v != 0 {
+			ratios = append(ratios, figure(a[i])/v)
 		}
 	}
 	return extent(ratios)

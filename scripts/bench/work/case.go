@@ -28,34 +28,51 @@ const (
 	OpEnvironment = "environment" // random episodes of an environment, the text of the state included
 )
 
-// Task is what a worker is asked to do, tokens included. Fields that an operation does not use are left out.
-type Task struct {
-	Op           string      `json:"op"`
-	Seed         uint64      `json:"seed"`
-	Prompts      [][]int32   `json:"prompts,omitempty"`
-	Copies       int         `json:"copies,omitempty"` // sequences sampled for each prompt
-	New          int         `json:"new,omitempty"`    // tokens sampled for each sequence, or for each reply
-	Observations [][][]int32 `json:"observations,omitempty"`
-	Sequences    [][]int32   `json:"sequences,omitempty"`
-	Context      int         `json:"context,omitempty"` // leading tokens of every sequence that are not trained on
-	// of adapters beside all linear layers of a frozen model: prompt n is continued by adapter n % Adapters, and the
-	// first of them is trained; 0 = none
-	Rank     int `json:"rank,omitempty"`
-	Adapters int `json:"adapters,omitempty"`
-	// prompts of every GRPO step of the session, the warm-up's first
-	Texts   [][]string `json:"texts,omitempty"`
-	Shard   string     `json:"shard,omitempty"`   // fsdp.shard of a training over ranks
-	Tag     string     `json:"tag,omitempty"`     // of an environment
-	Counts  string     `json:"counts,omitempty"`  // what of it is counted and timed: CountResets or CountSteps
-	Seconds float64    `json:"seconds,omitempty"` // how long it is played, or what a call of one that waits takes
-	Turns   int        `json:"turns,omitempty"`   // of an episode whose environment waits
-}
-
 // What of an environment is counted: episodes begun, or actions played.
 const (
 	CountResets = "resets"
 	CountSteps  = "steps"
 )
+
+// Case is one row of the benchmark. Fields that its operation does not use are zero.
+type Case struct {
+	Op      string           `json:"op"`
+	Name    string           `json:"name"`  // "generate/16"
+	Title   string           `json:"title"` // for the table
+	Session Session          `json:"session"`
+	Peers   map[string]Floor `json:"-"` // the programs besides Gyre that know this work, and what is asked beside them
+	Long    bool             `json:"-"` // takes minutes: measured once less than the others
+
+	Batch  int `json:"batch,omitempty"`  // prompts or episodes
+	Copies int `json:"copies,omitempty"` // sequences for each prompt; clients; episodes that wait
+	Prompt int `json:"prompt,omitempty"` // tokens of a prompt
+	New    int `json:"new,omitempty"`    // tokens sampled for each sequence, or for each reply
+	Turns  int `json:"turns,omitempty"`  // of an episode
+
+	Rows    int `json:"rows,omitempty"` // sequences that are scored or trained on
+	Length  int `json:"length,omitempty"`
+	Context int `json:"context,omitempty"` // leading tokens that they share, which are not trained on
+
+	// Of adapters beside all linear layers of a frozen model: prompt n is continued by adapter n % Adapters, and the
+	// first of them is trained; 0 = none.
+	Rank     int `json:"rank,omitempty"`
+	Adapters int `json:"adapters,omitempty"`
+
+	Shard   string  `json:"shard,omitempty"`   // fsdp.shard of a training over ranks
+	Tag     string  `json:"tag,omitempty"`     // of an environment
+	Counts  string  `json:"counts,omitempty"`  // what of it is counted and timed: CountResets or CountSteps
+	Seconds float64 `json:"seconds,omitempty"` // how long it is played, or what a call of one that waits takes
+}
+
+// Task is what a worker is asked to do: a case's work with the tokens of one repeat.
+type Task struct {
+	Case
+	Seed         uint64      `json:"seed"`
+	Prompts      [][]int32   `json:"prompts,omitempty"`
+	Observations [][][]int32 `json:"observations,omitempty"` // [episode][turn]
+	Sequences    [][]int32   `json:"sequences,omitempty"`
+	Texts        [][]string  `json:"texts,omitempty"` // prompts of every GRPO step of the session, the warm-up's first
+}
 
 // Tokens counts what the task's speed is quoted in: sampled tokens, or tokens scored or trained on with their context.
 // It is 0 for an environment, whose worker counts.
@@ -78,24 +95,6 @@ func (t Task) Tokens() int {
 		return len(t.Texts[0]) * t.Copies * t.New
 	}
 	return n
-}
-
-// Case is one row of the benchmark.
-type Case struct {
-	Name    string // "generate/16"
-	Title   string // for the table
-	Op      string
-	Session Session
-	Peers   map[string]Floor `json:"-"` // the programs besides Gyre that know this work, and what is asked beside them
-	Long    bool             // takes minutes: measured once less than the others
-
-	Batch, Copies, Prompt, New int // generation, serving (clients) and GRPO: prompts, sequences for each, tokens of each prompt and reply
-	Turns                      int // rollouts: Batch episodes of so many turns
-	Rows, Length, Context      int // log-probs and updates: sequences, their tokens, those of them that all share
-
-	Rank, Adapters     int    // as in a Task
-	Shard, Tag, Counts string // as in a Task
-	Seconds            float64
 }
 
 // Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its
@@ -142,15 +141,13 @@ const Synchronous = "synchronous"
 // Plain is Gyre without speculation.
 const Plain = "plain decoding"
 
-// environments are timed: their tags, and whether RAGEN has them too. Those that start processes or ask networks are
-// left out.
-var environments = []struct {
-	tag   string
-	ragen bool
-}{
-	{"SimpleSokoban", true}, {"LargerSokoban", true}, {"FrozenLake", true}, {"Bandit", true}, {"GaussianBandit", false},
-	{"Countdown", false}, {"MiniSudoku", false}, {"SimpleSudoku", true}, {"game_2048", true}, {"rubikscube", true},
-}
+// environments are timed, beside RAGEN's where that has them too. Those that start processes or ask networks are left
+// out.
+var (
+	environments = []string{"SimpleSokoban", "LargerSokoban", "FrozenLake", "Bandit", "GaussianBandit", "Countdown",
+		"MiniSudoku", "SimpleSudoku", "game_2048", "rubikscube"}
+	notOfRAGEN = []string{"GaussianBandit", "Countdown", "MiniSudoku"}
+)
 
 // Cases are all rows.
 func Cases() []Case {
@@ -181,7 +178,8 @@ func Cases() []Case {
 		{Name: "lora/update", Title: "4 × 256, rank 32", Op: OpUpdate, Session: LoRA, Rows: 4, Length: 256, Rank: 32,
 			Adapters: 1, Peers: map[string]Floor{"transformers": {Speed: 1}}},
 		{Name: "lora/generate", Title: "batch 16, 16 adapters of rank 8", Op: OpGenerate, Session: LoRA, Batch: 16,
-			Copies: 1, Prompt: 128, New: 64, Rank: 8, Adapters: 16, Peers: map[string]Floor{"transformers": {Speed: 1}}},
+			Copies: 1, Prompt: 128, New: 64, Rank: 8, Adapters: 16,
+			Peers: map[string]Floor{"transformers": {Speed: 1}}},
 		{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
 			Copies: 8, Prompt: 128, New: 64, Peers: map[string]Floor{"trl": {Speed: 2.5, HalfSpeed: 3}}},
 	}
@@ -190,40 +188,32 @@ func Cases() []Case {
 			Op: OpRewrite, Session: Rewriting, Batch: batch, Copies: 1, New: 64, Peers: map[string]Floor{Plain: {}}})
 	}
 	for _, clients := range []int{1, 4, 16, 64} {
-		floor := Floor{}
-		if clients == 16 {
-			floor.Speed = 1.4
-		}
+		floors := map[int]Floor{16: {Speed: 1.4}}
 		cases = append(cases, Case{Name: fmt.Sprintf("serve/%d", clients), Title: fmt.Sprintf("clients: %d", clients),
-			Op: OpServe, Session: Serving, Long: true, Batch: clients, Prompt: 128, New: 64,
-			Peers: map[string]Floor{"vllm": floor}})
+			Op: OpServe, Session: Serving, Long: true, Copies: clients, Prompt: 128, New: 64,
+			Peers: map[string]Floor{"vllm": floors[clients]}})
 	}
 	for _, shard := range []string{"none", "optimizer", "full"} {
-		floor := Floor{}
-		if shard == "none" {
-			floor.Speed = 0.85
-		}
+		floors := map[string]Floor{"none": {Speed: 0.85}}
 		cases = append(cases, Case{Name: "ranks/" + shard, Title: "fsdp.shard = " + shard, Op: OpTrain, Session: Ranks,
-			Rows: 8, Length: 256, Shard: shard, Peers: map[string]Floor{OneProcess: floor}})
+			Rows: 8, Length: 256, Shard: shard, Peers: map[string]Floor{OneProcess: floors[shard]}})
 	}
 	for _, seconds := range []float64{0, 0.55} { // with a synchronous step's 28 % waiting on two cores of a Zen 4
-		floor := Floor{Speed: 0.97}
-		if seconds > 0 {
-			floor.Speed = 1.33
-		}
-		cases = append(cases, Case{Name: fmt.Sprintf("waiting/%.2f", seconds), Title: fmt.Sprintf("calls of %.2f s", seconds),
-			Op: OpWaiting, Session: Waiting, Long: true, Copies: 32, Turns: 3, Seconds: seconds,
-			Peers: map[string]Floor{Synchronous: floor}})
+		floors := map[float64]Floor{0: {Speed: 0.97}, 0.55: {Speed: 1.33}}
+		cases = append(cases, Case{Name: fmt.Sprintf("waiting/%.2f", seconds), Title: fmt.Sprintf("calls of %.2f s",
+			seconds), Op: OpWaiting, Session: Waiting, Long: true, Copies: 32, Turns: 3, Seconds: seconds,
+			Peers: map[string]Floor{Synchronous: floors[seconds]}})
 	}
-	for _, e := range environments {
-		resets := Case{Name: "environments/" + e.tag + "/resets", Title: e.tag + ": resets", Op: OpEnvironment,
-			Session: Environments, Tag: e.tag, Counts: CountResets}
-		steps := resets
-		steps.Name, steps.Title, steps.Counts = "environments/"+e.tag+"/steps", e.tag+": steps", CountSteps
-		if e.ragen {
-			resets.Peers, steps.Peers = map[string]Floor{"ragen": {Speed: 50}}, map[string]Floor{"ragen": {Speed: 20}}
+	for _, tag := range environments {
+		floors := map[string]Floor{CountResets: {Speed: 50}, CountSteps: {Speed: 20}}
+		for _, counts := range []string{CountResets, CountSteps} {
+			c := Case{Name: "environments/" + tag + "/" + counts, Title: tag + ": " + counts, Op: OpEnvironment,
+				Session: Environments, Tag: tag, Counts: counts, Seconds: 0.5}
+			if !slices.Contains(notOfRAGEN, tag) {
+				c.Peers = map[string]Floor{"ragen": floors[counts]}
+			}
+			cases = append(cases, c)
 		}
-		cases = append(cases, resets, steps)
 	}
 	return cases
 }

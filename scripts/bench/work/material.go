@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	_ "gyre/envs/builtin" // registers sokoban
@@ -49,41 +50,26 @@ func letters(s string) bool {
 }
 
 // Task is the case's work in a repeat; repeat 0 is a shorter one of the same shape that warms up.
-func (m *Material) Task(c Case, repeat int) (Task, error) {
-	t := Task{Op: c.Op, Seed: uint64(1000 + repeat), Copies: c.Copies, New: c.New, Context: c.Context, Shard: c.Shard,
-		Tag: c.Tag, Counts: c.Counts, Rank: c.Rank, Adapters: c.Adapters}
+func (m *Material) Task(c Case, repeat int) (t Task, err error) {
+	t = Task{Case: c, Seed: uint64(1000 + repeat)}
+	if repeat == 0 && c.Op != OpGRPO { // whose steps are all alike
+		t.New = min(c.New, 4)
+	}
 	r := rand.New(rand.NewPCG(t.Seed, uint64(len(c.Name))))
 	switch c.Op {
 	case OpGenerate:
 		t.Prompts = m.random(r, c.Batch, c.Prompt)
-		if repeat == 0 {
-			t.New = min(t.New, 4)
-		}
 	case OpRewrite:
-		var err error
-		if t.Prompts, err = m.problems(r, c.Batch); err != nil {
-			return t, err
-		}
-		if repeat == 0 {
-			t.New = min(t.New, 4)
-		}
+		t.Prompts, err = m.problems(r, c.Batch)
 	case OpServe: // each client asks twice
-		t.Prompts, t.Copies = m.random(r, 2*c.Batch, c.Prompt), c.Batch
-		if repeat == 0 {
-			t.New = min(t.New, 4)
-		}
+		t.Prompts = m.random(r, 2*c.Copies, c.Prompt)
 	case OpRollout:
-		observations, err := m.observations(c.Batch, c.Turns, repeat)
-		if err != nil {
-			return t, err
-		}
-		if repeat == 0 {
-			for e := range observations {
-				observations[e] = observations[e][:1]
+		t.Observations, err = m.observations(c.Batch, c.Turns, repeat)
+		for e, episode := range t.Observations {
+			if repeat == 0 {
+				t.Observations[e] = episode[:1]
 			}
-			t.New = min(t.New, 4)
 		}
-		t.Observations = observations
 	case OpLogprobs, OpUpdate, OpAnalysis, OpTrain:
 		rows := c.Rows
 		if c.Op == OpTrain && repeat == 0 { // every training has a step of its own that warms up
@@ -91,24 +77,17 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 		}
 		shared := m.random(r, 1, c.Context)[0]
 		for _, rest := range m.random(r, rows, c.Length-c.Context) {
-			t.Sequences = append(t.Sequences, append(append([]int32(nil), shared...), rest...))
+			t.Sequences = append(t.Sequences, slices.Concat(shared, rest))
 		}
 	case OpGRPO:
-		for step := range c.Repeats(m.Repeats) + 1 {
-			texts, err := m.texts(c.Batch, c.Prompt, step)
-			if err != nil {
+		t.Texts = make([][]string, c.Repeats(m.Repeats)+1)
+		for step := range t.Texts {
+			if t.Texts[step], err = m.texts(c.Batch, c.Prompt, step); err != nil {
 				return t, err
 			}
-			t.Texts = append(t.Texts, texts)
 		}
-	case OpWaiting: // whose runs warm up by themselves
-		t.Turns, t.Seconds = c.Turns, c.Seconds
-	case OpEnvironment:
-		t.Seconds = 0.5
-	default:
-		return t, fmt.Errorf("case %s: unknown operation %q", c.Name, c.Op)
 	}
-	return t, nil
+	return t, err
 }
 
 // Greedy asks for the continuation of a fixed prompt.
@@ -117,7 +96,7 @@ func (m *Material) Greedy() Task {
 	for i := range prompt {
 		prompt[i] = int32(min(1000+i, m.VocabSize-1))
 	}
-	return Task{Op: OpGreedy, Prompts: [][]int32{prompt}, Copies: 1, New: 16}
+	return Task{Case: Case{Op: OpGreedy, Copies: 1, New: 16}, Prompts: [][]int32{prompt}}
 }
 
 // random draws ids evenly from the ordinary tokens: speed does not depend on what they say.
@@ -137,9 +116,9 @@ func (m *Material) problems(r *rand.Rand, count int) ([][]int32, error) {
 	out := make([][]int32, count)
 	for i := range out {
 		a, b, c := 3+r.IntN(40), 2+r.IntN(9), 4+r.IntN(30)
-		text := fmt.Sprintf("Repeat this problem word by word, and write nothing else.\n\nMia has %d boxes with %d stamps "+
-			"each. On Monday she gives %d stamps to Tom, and on Tuesday she buys %d more boxes for $%d each. How many stamps "+
-			"does Mia have now, and how much money did she spend in total?", a, b, c, c/2, a/2)
+		text := fmt.Sprintf("Repeat this problem word by word, and write nothing else.\n\nMia has %d boxes with %d "+
+			"stamps each. On Monday she gives %d stamps to Tom, and on Tuesday she buys %d more boxes for $%d each. "+
+			"How many stamps does Mia have now, and how much money did she spend in total?", a, b, c, c/2, a/2)
 		var err error
 		if out[i], err = m.Tokenizer.EncodeMessages([]chat.Message{{Role: "user", Content: text}}, true); err != nil {
 			return nil, fmt.Errorf("a problem as a chat: %w", err)

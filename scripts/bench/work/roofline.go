@@ -93,41 +93,36 @@ func (d decoder) decode(histories []int, tokens, shared int) (seconds float64) {
 	return seconds
 }
 
-// Bound is the least time of a case's task: every distinct token of a prefix is computed once, every weight is read
-// once per pass, and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much
-// room is left. It is 0 for work that is not the model's alone. half: weights, keys and values are numbers of 16 bits.
-func Bound(c Case, t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
+// Bound is the least time of a task: every distinct token of a prefix is computed once, every weight is read once per
+// pass, and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much room is
+// left. It is 0 for work that is not the model's alone. half: weights, keys and values are numbers of 16 bits.
+func Bound(t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
 	d := newDecoder(model, m, half)
-	if c.Adapters > 0 {
+	if t.Adapters > 0 {
 		return Bounds{}
 	}
 	switch t.Op {
 	case OpGenerate:
-		return d.generation(len(t.Prompts), t.Copies, c.Prompt, t.New)
+		return d.generation(t.Case)
 	case OpRollout:
 		return Bounds{Total: d.rollout(t)}
 	case OpLogprobs:
-		var pass []rows
-		for _, ids := range t.Sequences {
-			pass = append(pass, rows{count: len(ids), logits: len(ids) - 1})
-		}
-		return Bounds{Total: d.pass(pass, 0)}
+		return Bounds{Total: d.pass(slices.Repeat([]rows{{count: t.Length, logits: t.Length - 1}}, t.Rows), 0)}
 	case OpUpdate:
-		return Bounds{Total: d.backward(1, c.Rows, c.Length, c.Context) + d.optimizer()}
+		return Bounds{Total: d.backward(1, t.Rows, t.Length, t.Context) + d.optimizer()}
 	case OpAnalysis: // one forward pass, and a backward pass for each of the three gradients
-		return Bounds{Total: 7.0 / 3 * d.backward(1, c.Rows, c.Length, 0)}
+		return Bounds{Total: 7.0 / 3 * d.backward(1, t.Rows, t.Length, 0)}
 	case OpGRPO:
-		generation := d.generation(c.Batch, c.Copies, c.Prompt, c.New)
-		update := d.backward(c.Batch, c.Copies, c.Prompt+c.New, c.Prompt) + d.optimizer()
-		return Bounds{Total: generation.Total + update}
+		update := d.backward(t.Batch, t.Copies, t.Prompt+t.New, t.Prompt) + d.optimizer()
+		return Bounds{Total: d.generation(t.Case).Total + update}
 	}
 	return Bounds{}
 }
 
 // generation reads the keys of a prompt once for all its copies.
-func (d decoder) generation(prompts, copies, length, tokens int) Bounds {
-	first := d.pass(slices.Repeat([]rows{{count: length, logits: 1}}, prompts), 0)
-	rest := d.decode(slices.Repeat([]int{length}, prompts*copies), tokens-1, prompts*(copies-1)*length)
+func (d decoder) generation(c Case) Bounds {
+	first := d.pass(slices.Repeat([]rows{{count: c.Prompt, logits: 1}}, c.Batch), 0)
+	rest := d.decode(slices.Repeat([]int{c.Prompt}, c.Batch*c.Copies), c.New-1, c.Batch*(c.Copies-1)*c.Prompt)
 	return Bounds{First: first, Decode: rest, Total: first + rest}
 }
 

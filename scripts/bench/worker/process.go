@@ -159,7 +159,7 @@ func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, s
 	if f, err = p.Run(ctx, task, limit); err != nil {
 		return f, 0, err
 	}
-	others = max(0, (othersTime(pid)-before).Seconds()/time.Since(begin).Seconds())
+	others = max(0, (othersTime(pid)-before)/time.Since(begin).Seconds())
 	if peak := PeakBytes(pid); external && peak > 0 {
 		f.PeakBytes = peak
 	}

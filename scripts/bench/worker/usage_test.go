@@ -2,33 +2,24 @@ package worker
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
 	"testing"
 	"time"
 )
 
-func TestProcfs(t *testing.T) {
-	status := "Name:\tpython\nVmPeak:\t 999 kB\nVmHWM:\t  1024 kB\nVmRSS:\t  512 kB\n"
-	if peak := peakBytes(status); peak != 1<<20 {
-		t.Errorf("peak of %d bytes, expected 1 MiB", peak)
+func TestOthersTime(t *testing.T) {
+	before, begin := othersTime(os.Getpid()), time.Now()
+	if before == 0 {
+		t.Skip("this system does not say")
 	}
-	if peak := peakBytes("Name:\tx\n"); peak != 0 {
-		t.Errorf("a status without a peak gives %d bytes", peak)
+	time.Sleep(100 * time.Millisecond)
+	most := float64(runtime.NumCPU())*time.Since(begin).Seconds() + 0.1 // clocks tick in hundredths
+	if others := othersTime(os.Getpid()) - before; others < 0 || others > most {
+		t.Errorf("others had %.2f s, expected at most %.2f", others, most)
 	}
-	// A name may hold spaces and brackets; utime is 150 ticks, stime 50.
-	stat := "12 (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 3 0 100 1000 10"
-	if used := processTime(stat); used != 2*time.Second {
-		t.Errorf("processor time %v, expected 2 s", used)
-	}
-	if used := processTime("12 (a) S"); used != 0 {
-		t.Errorf("a stat that is cut off gives %v", used)
-	}
-	// Idle and iowait, the fourth and fifth, do not count.
-	if used := systemTime("cpu  100 20 30 9999 8888 5 5 40 0 0\ncpu0 1 2 3\n"); used != 2*time.Second {
-		t.Errorf("system time %v, expected 2 s", used)
-	}
-	if used := systemTime("intr 5"); used != 0 {
-		t.Errorf("another file gives %v", used)
+	if gone := othersTime(1 << 30); gone != 0 {
+		t.Errorf("beside a process that is gone: %v", gone)
 	}
 }
 
