@@ -39,7 +39,8 @@ func open(library string) error {
 		return nil
 	}
 	why := C.GoString(reason)
-	if strings.Contains(why, "failed to map segment") || strings.Contains(why, "annot allocate memory") { // glibc's words
+	// glibc's words.
+	if strings.Contains(why, "failed to map segment") || strings.Contains(why, "annot allocate memory") {
 		return &Error{Kind: ErrOutOfMemory, Message: "out of memory: the library cannot be loaded: " + why}
 	}
 	return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("the library cannot be loaded: %s; run make lib, or "+

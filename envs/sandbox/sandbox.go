@@ -8,7 +8,8 @@
 // read the Python installation and write into an empty folder that is removed afterwards. Everything else is closed
 // to it:
 //
-//	files        Landlock: nothing outside the Python installation, /usr and the like can be read, nothing but the folder written
+//	files        Landlock: nothing outside the Python installation, /usr and the like can be read, nothing but the
+//	             folder written
 //	network      seccomp: a program that asks for a socket is killed
 //	processes    seccomp: one that forks, executes, traces or signals is killed
 //	privileges   none can be gained, capabilities are dropped, owners and modes of files cannot be changed

@@ -20,8 +20,8 @@ type Importance struct {
 	Low float64 `toml:"low" default:"0.0" range:"[0,)"`
 	// Upper bound of W.
 	High float64 `toml:"high" default:"2.0" range:"[0,)"`
-	// What is left out of the update when its W is outside reject_low and reject_high: tokens, or episodes by the product
-	// or the geometric mean of their tokens; k3 leaves out episodes whose divergence exceeds reject_high.
+	// What is left out of the update when its W is outside reject_low and reject_high: tokens, or episodes by the
+	// product or the geometric mean of their tokens; k3 leaves out episodes whose divergence exceeds reject_high.
 	Reject string `toml:"reject" default:"none" oneof:"none,token,sequence,geometric,k3"`
 	// Lower bound of W for rejection.
 	RejectLow float64 `toml:"reject_low" default:"0.5" range:"[0,)"`

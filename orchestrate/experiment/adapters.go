@@ -62,10 +62,12 @@ func (e *Experiment) adapt() (problems []error) {
 			m.Shape.LoRA = want
 		} else if want.Rank == 0 {
 			problems = append(problems, fmt.Errorf("the %s in %s is an adapter of rank %d: set lora.rank = %d to "+
-				"train it further, or make a model of it with gyre model merge", l.who, m.Adapter, have.Rank, have.Rank))
+				"train it further, or make a model of it with gyre model merge", l.who, m.Adapter, have.Rank,
+				have.Rank))
 		} else if have != want {
 			problems = append(problems, fmt.Errorf("the %s in %s is an adapter of rank %d and scale %g of %s, but "+
-				"[lora] describes one of rank %d and scale %g of %s: a run takes it further as it is", l.who, m.Adapter, have.Rank,
+				"[lora] describes one of rank %d and scale %g of %s: a run takes it further as it is", l.who, m.Adapter,
+				have.Rank,
 				have.Scale, strings.Join(have.Targets.Names(), ", "), want.Rank, want.Scale,
 				strings.Join(want.Targets.Names(), ", ")))
 		}

@@ -40,7 +40,8 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 		}()
 		whole := r.Body
 		if r.Body != nil && r.ContentLength != 0 {
-			_ = control.SetReadDeadline(begun.Add(s.options.SendTimeout)) // fails where there is no connection: in tests
+			// Fails where there is no connection: in tests.
+			_ = control.SetReadDeadline(begun.Add(s.options.SendTimeout))
 			r.Body = &body{ReadCloser: http.MaxBytesReader(rw, r.Body, s.options.MaxBody), control: control}
 		}
 		public := slices.Contains(s.options.PublicPaths, r.URL.Path)

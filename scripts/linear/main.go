@@ -3,8 +3,8 @@
 //	go run ./scripts/linear MODEL OUT.png
 //
 // MODEL is a checkpoint of the Llama family. Its first layers alone make models of fewer layers (models/linear-N). Each
-// is trained by `gyre train --replay` on random sequences of 256 tokens, so that all tokens of a step are one pass. Runs
-// (runs/linear-tokens-TYPE-N, runs/linear-layers-TYPE-N) that are there already are not made again.
+// is trained by `gyre train --replay` on random sequences of 256 tokens, so that all tokens of a step are one pass.
+// Runs (runs/linear-tokens-TYPE-N, runs/linear-layers-TYPE-N) that are there already are not made again.
 package main
 
 import (

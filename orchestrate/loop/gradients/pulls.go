@@ -42,7 +42,8 @@ func Moved(remembered *torch.Gradients, model *torch.Model) ([]float32, error) {
 // of the report shared out among all pairs, lies below 0.
 func (r *Report) pulls() error {
 	last := len(r.Results) - 1
-	if r.Results[last].Terms[torch.Task] == nil || r.Options.Buckets == "staleness" { // the same groups are on both sides
+	// By staleness the same groups are on both sides.
+	if r.Results[last].Terms[torch.Task] == nil || r.Options.Buckets == "staleness" {
 		return nil
 	}
 	pairs := float64(last * (last - 1) / 2)

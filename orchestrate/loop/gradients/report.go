@@ -121,7 +121,8 @@ func (r *Result) add(s *sum, columns []string, report *Report) (err error) {
 		if err := t.separate(s.column(c), report.Options.Confidence); err != nil {
 			return err
 		}
-		if report.Options.Buckets == "staleness" && r.Name == "all" { // groups are there in parts, which are not independent
+		// Groups are there in parts, which are not independent.
+		if report.Options.Buckets == "staleness" && r.Name == "all" {
 			t.Signal = nil
 		}
 	}

@@ -235,9 +235,10 @@ func (r *Training) holdDirectory(found *beginning) (err error) {
 		r.firstStep = r.State.Step + 1
 	}
 	if r.Logger, err = metrics.OpenSinks(metrics.Run{
-		Dir: r.Dir.Path, ID: r.Dir.ID, Name: c.Run.Name, Project: c.Run.Project, Config: resolved, Loggers: c.Run.Loggers,
-		Warn:  r.Dir.Log.Warnf,
-		First: r.firstStep, Last: last, Sparse: r.Sparse,
+		Dir: r.Dir.Path, ID: r.Dir.ID, Name: c.Run.Name, Project: c.Run.Project, Config: resolved,
+		Loggers: c.Run.Loggers,
+		Warn:    r.Dir.Log.Warnf,
+		First:   r.firstStep, Last: last, Sparse: r.Sparse,
 	}); err != nil {
 		return err
 	}

@@ -99,7 +99,8 @@ func (b *Batch) drawCovariant(task torch.Loss, current [][]float32, draw *rand.R
 	low, high := 1-task.Constant("clip_low"), 1+task.Constant("clip_high")
 	for k, c := range b.covariances(tokens, current) {
 		p := tokens[k]
-		a, away := float64(b.Advantages[p.row][p.token]), float64(current[p.row][p.token])-float64(b.Old[p.row][p.token])
+		a := float64(b.Advantages[p.row][p.token])
+		away := float64(current[p.row][p.token]) - float64(b.Old[p.row][p.token])
 		ratio := math.Exp(min(max(away, -logRatioLimit), logRatioLimit))
 		clipped := -a*min(max(ratio, low), high) > -a*ratio
 		if !clipped && c > task.Constant("clip_cov_low") && c < task.Constant("clip_cov_high") {

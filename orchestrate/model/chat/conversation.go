@@ -4,10 +4,11 @@
 //
 // Three kinds of text are kept apart:
 //
-//   - ordinary text (Encode with special false, the contents of messages in a Conversation): nothing in it is markup, so an
-//     environment or a prompt cannot forge the end of a turn or a role;
+//   - ordinary text (Encode with special false, the contents of messages in a Conversation): nothing in it is markup, so
+//     an environment or a prompt cannot forge the end of a turn or a role;
 //   - markup (EncodeMarkup, what a chat template writes): special and other added tokens are recognised;
-//   - a document (Encode with special true): markup, with the tokens around it that the post-processor adds, such as a BOS.
+//   - a document (Encode with special true): markup, with the tokens around it that the post-processor adds, such as a
+//     BOS.
 //
 // A Conversation is the token history of one episode. It only ever grows, by the ids that were sampled and by ids made
 // from new messages: there is no way to tokenize a reply again.

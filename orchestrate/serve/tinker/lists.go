@@ -81,7 +81,8 @@ func (s *Server) getRun(r *http.Request, _ struct{}) (any, error) {
 	out := map[string]any{"training_run_id": id, "base_model": s.host.Model().Name, "model_owner": "local",
 		"corrupted": false, "last_checkpoint": nil, "last_sampler_checkpoint": nil}
 	describe := func(rank int32, used time.Time, metadata map[string]any) {
-		out["is_lora"], out["lora_rank"], out["last_request_time"], out["user_metadata"] = rank > 0, rank, used, metadata
+		out["is_lora"], out["lora_rank"] = rank > 0, rank
+		out["last_request_time"], out["user_metadata"] = used, metadata
 	}
 	if runNames.MatchString(id) {
 		for _, c := range slices.Backward(s.list(id)) { // the newest comes last

@@ -232,7 +232,8 @@ func (a *Adapter) Uniform(base hf.Config) (rank int64, scale float64, targets []
 		first := a.Modules[0]
 		if m.Rank != first.Rank || m.Scale != first.Scale {
 			return 0, 0, nil, fmt.Errorf("the adapter of %s has rank %d and scale %v, that of %s rank %d and scale "+
-				"%v: expected one rank and scale for all; merge the adapters (gyre model merge)", m.Name, m.Rank, m.Scale,
+				"%v: expected one rank and scale for all; merge the adapters (gyre model merge)", m.Name, m.Rank,
+				m.Scale,
 				first.Name, first.Rank, first.Scale)
 		}
 		target := m.Name[strings.LastIndexByte(m.Name, '.')+1:]
