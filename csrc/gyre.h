@@ -29,7 +29,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 16
+#define GYRE_ABI_VERSION 17
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -466,6 +466,8 @@ gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config,
 void gyre_engine_free(gyre_engine* engine);
 // bytes of token i are data[offsets[i] .. offsets[i+1])
 gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count);
+// A model of the same vocabulary proposes tokens beside what the engine looks up. The engine shares it.
+gyre_status gyre_engine_set_draft(gyre_engine* engine, const gyre_model* draft);
 gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request);
 // *unfinished: requests still waiting or running afterwards.
 gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished);

@@ -22,7 +22,8 @@ import (
 //
 // SpeculativeTokens bounds the next tokens that a pass tries beside a sequence's last one, where these are likely to
 // be drawn and pay (always, with AlwaysSpeculate); 0: none. The results are the same bits. A device other than the
-// CPU, whose rows depend on the pass around them, tries none.
+// CPU, whose rows depend on the pass around them, tries none. They follow the same tokens as before, or are those of a
+// draft model ([Engine.SetDraft]).
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
 	PrefixCache                                      bool
@@ -193,6 +194,12 @@ func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
 		return C.gyre_engine_set_vocabulary(h, (*C.uint8_t)(unsafe.SliceData(data)), (*C.int64_t)(&offsets[0]),
 			C.int64_t(len(vocabulary)))
 	})
+}
+
+// SetDraft lets a model of the same vocabulary propose tokens beside those that the engine looks up, which needs
+// SpeculativeTokens. The engine holds it: the caller may close it.
+func (e *Engine) SetDraft(draft *Model) error {
+	return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_set_draft(h, draft.open()) })
 }
 
 // Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches

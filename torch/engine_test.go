@@ -385,6 +385,37 @@ func TestEngineErrors(t *testing.T) {
 	}
 }
 
+func TestEngineHoldsItsDraft(t *testing.T) {
+	m, draft := tinyModel(t, HeadLM), tinyModel(t, HeadLM)
+	plain := tinyEngine(t, m, roomy)
+	if err := plain.SetDraft(draft); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("a draft where nothing is proposed: %v", err)
+	}
+	config := roomy
+	config.SpeculativeTokens, config.AlwaysSpeculate = 4, true
+	e := tinyEngine(t, m, config)
+	if err := e.SetDraft(draft); err != nil {
+		t.Fatal(err)
+	}
+	draft.Close()
+	request := Request{ID: 1, Prompt: []int32{3, 4, 5}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 21, Seed: 5}}
+	if err := e.Submit(request); err != nil {
+		t.Fatal(err)
+	}
+	for unfinished := 1; unfinished > 0; {
+		var err error
+		if unfinished, err = e.Step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := e.Stats(); err != nil || s.Steps > 6 || s.AcceptedTokens != s.ProposedTokens {
+		t.Errorf("%+v, %v: want six passes at most, the policy's own guesses being right", s, err)
+	}
+	if err := e.SetDraft(draft); !errors.Is(err, ErrClosed) {
+		t.Errorf("a draft after its Close: %v", err)
+	}
+}
+
 func TestEngineOutlivesItsModelsClose(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	e := tinyEngine(t, m, roomy)

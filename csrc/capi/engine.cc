@@ -28,6 +28,10 @@ gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data,
   });
 }
 
+gyre_status gyre_engine_set_draft(gyre_engine* engine, const gyre_model* draft) {
+  return guard([&] { engine->set_draft({draft->own, &draft->own->decoder}); });
+}
+
 gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r) {
   return guard([&] {
     gyre::Request request{.id = r->id,

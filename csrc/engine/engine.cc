@@ -103,6 +103,20 @@ void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
   stop_matcher_.set_vocabulary(std::move(data), std::move(offsets));
 }
 
+void Engine::set_draft(std::shared_ptr<Decoder> draft) {
+  const ModelConfig &own = decoder_.config(), &its = draft->config();
+  if (!speculation_) {
+    const std::string why =
+        config_.speculative_tokens > 0 ? "nothing is proposed on " : "no tokens are to be proposed on ";
+    throw std::invalid_argument("engine: " + why + std::string(own.device()) + ": leave the draft out");
+  }
+  if (its.head != GYRE_HEAD_LM || its.vocab_size != own.vocab_size)
+    throw std::invalid_argument("engine: the draft has a vocabulary of " + std::to_string(its.vocab_size) +
+                                " or a value head, expected a language model of the policy's " +
+                                std::to_string(own.vocab_size) + " tokens");
+  speculation_->set_draft(std::make_unique<Draft>(std::move(draft), config_, scheduler_.pages().total()));
+}
+
 void Engine::submit(Request request) {
   const std::string name = "request " + std::to_string(request.id) + ": ";
   if (decoder_.peers() && decoder_.peers()->part() > 0)
@@ -188,10 +202,13 @@ void Engine::speculate() {
     if (s->samples()) sampled.push_back(s.get());
     alone &= s->scheduled == 0 || s->decoding();
   }
-  speculation_->propose(sampled, alone, [&](Sequence& s, std::span<const int32_t> draft) {
-    scheduler_.extend(s, draft);
+  const Draft* const draft = speculation_->draft();
+  const Meter meter(draft == nullptr ? decoder_ : draft->decoder());
+  speculation_->propose(sampled, alone, [&](Sequence& s, std::span<const int32_t> tokens) {
+    scheduler_.extend(s, tokens);
     counts_.proposed_tokens += std::ssize(s.draft);
   });
+  if (draft != nullptr) meter.charge(counts_.decode, 1);
 }
 
 bool Engine::one_policy() const {
@@ -353,6 +370,7 @@ void Engine::sleep() {
   scheduler_.forget();
   kv_.reset();
   decoder_.release_packed();
+  if (speculation_ && speculation_->draft() != nullptr) speculation_->draft()->engine().sleep();
 }
 
 gyre_engine_stats_t Engine::stats() const {
@@ -369,6 +387,7 @@ gyre_engine_stats_t Engine::stats() const {
   s.cached_tokens = scheduler_.cached_tokens();
   s.preemptions = scheduler_.preemptions();
   s.kv_bytes = kv_ ? s.blocks_total * decoder_.bytes_per_page() : 0;
+  if (speculation_ && speculation_->draft() != nullptr) s.kv_bytes += speculation_->draft()->engine().stats().kv_bytes;
   return s;
 }
 

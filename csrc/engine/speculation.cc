@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 namespace gyre {
@@ -55,78 +56,107 @@ std::optional<LookUp::Found> LookUp::find(std::span<const int32_t> tokens, doubl
   return best;
 }
 
-size_t Pace::group(int64_t sequences) { return std::min<size_t>(std::bit_width(static_cast<uint64_t>(sequences)), 15); }
-
-bool Pace::pays(double probability, int64_t sequences, int64_t extra, double right) const {
-  constexpr double kMargin = 1.3;  // 1.1 was slower than plain decoding for 16 sequences
-  const double slope = groups_[group(sequences)].slope, n = static_cast<double>(sequences);
-  return probability * (n + slope * static_cast<double>(extra)) > kMargin * slope * (n + right);
-}
-
-// A step of least squares towards what was measured, outliers cut off: others may have had the cores.
-void Pace::measured(int64_t sequences, int64_t extra, double seconds) {
-  auto& [slope, expected, before] = groups_[group(sequences)];
-  const double n = static_cast<double>(sequences), more = static_cast<double>(extra) / n;
-  if (before == 0) {
-    expected = seconds / (1 + slope * more);
-  } else {
-    expected *= 1 + slope * (n / static_cast<double>(before) - 1);
-  }
-  before = sequences;
-  const double error = std::clamp(seconds / expected - (1 + slope * more), -0.5, 0.5);
-  expected *= 1 + (extra == 0 ? 0.2 : 0.05) * error;
-  if (extra == 0) {
-    slope += 0.001 * (kFirstSlope - slope);  // tried again one day
-  } else {
-    slope = std::clamp(slope + 0.2 * error * more / (0.1 + more * more), 0.01, 1.5);
-  }
-}
-
 void Speculation::read(Sequence& s, int64_t until) {
   for (; s.learned < until; ++s.learned) known_.learn(std::span(s.tokens).first(s.learned + 1), {}, false);
 }
 
-void Speculation::draft(Sequence& s, std::vector<int32_t>& tokens, std::vector<double>& right) {
+Speculation::Chain Speculation::look_up(Sequence& s) {
   read(s, s.length());
   const gyre_sampling& sampling = s.request.sampling;
   const std::vector<int32_t>& stops = s.request.stop_ids;
   const int64_t most = std::min({most_, sampling.max_tokens - s.outputs() - 1, max_length_ - s.length() - 1});
   const int64_t context = std::min(s.length(), LookUp::kOrders.back());
-  tokens.assign(s.tokens.end() - context, s.tokens.end());
+  Chain chain{.tokens = {s.tokens.end() - context, s.tokens.end()}};
   double probability = 1;
   for (int64_t i = 0; i < most; ++i) {
-    const auto found = known_.find(tokens, uniform(sampling.seed, s.outputs() + i), rates_);
+    const auto found = known_.find(chain.tokens, uniform(sampling.seed, s.outputs() + i), rates_);
     if (!found) break;
     if (!sampling.ignore_eos && std::ranges::find(stops, found->token) != stops.end()) break;  // nothing follows it
-    tokens.push_back(found->token);
-    right.push_back(probability *= rates_[found->kind]);
+    chain.tokens.push_back(found->token);
+    chain.right.push_back(probability *= rates_[found->kind]);
   }
-  tokens.erase(tokens.begin(), tokens.begin() + context);
+  chain.tokens.erase(chain.tokens.begin(), chain.tokens.begin() + context);
+  return chain;
+}
+
+Speculation::Choice Speculation::choose(std::span<const Chain> chains) const {
+  Choice choice{.taken = std::vector<int64_t>(chains.size())};
+  std::vector<std::pair<double, size_t>> all;  // the probability that a proposal is right, and whose it is
+  for (size_t i = 0; i < chains.size(); ++i) {
+    for (const double probability : chains[i].right) all.emplace_back(probability, i);
+  }
+  std::ranges::stable_sort(all, std::ranges::greater(), &std::pair<double, size_t>::first);
+  for (const auto& [probability, i] : all) {
+    if (!always_ && !pace_.pays(probability, std::ssize(chains), choice.extra, choice.right)) break;
+    ++choice.taken[i], ++choice.extra, choice.right += probability;
+  }
+  return choice;
+}
+
+int64_t Speculation::depth(int64_t n, int64_t drafted, Choice others, const Choice& known) const {
+  constexpr double kMargin = 1.05;
+  const double of = static_cast<double>(n), pass = draft_->seconds(drafted) / pace_.seconds(n);
+  const auto worth = [&](const Choice& c, double passes) {
+    return (of + c.right) / (1 + pace_.slope(n) * static_cast<double>(c.extra) / of + passes);
+  };
+  int64_t depth = 0;
+  double best = kMargin * worth(known, 0), probability = draft_->chance();
+  for (int64_t i = 1; i <= most_ && pace_.pays(probability, n, others.extra, others.right); ++i) {
+    others.extra += drafted, others.right += probability * static_cast<double>(drafted);
+    if (const double now = worth(others, static_cast<double>(i) * pass); now > best) best = now, depth = i;
+    probability *= draft_->chance();
+  }
+  return depth;
+}
+
+bool Speculation::add_guesses(std::span<Sequence* const> sampled, std::span<Chain> chains, const Choice& known) {
+  const int64_t n = std::ssize(sampled);
+  const double pass = pace_.seconds(n), chance = draft_->chance();
+  const auto sum = [](std::span<const double> all) { return std::accumulate(all.begin(), all.end(), 0.0); };
+  std::vector<Sequence*> guessing;
+  std::vector<size_t> whose;
+  Choice others = known;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    sampled[i]->drafted = false;
+    const double right = sum(std::span(chains[i].right).first(known.taken[i]));
+    if (right >= chance / (1 - chance)) continue;  // more than of guesses without end
+    others.extra -= known.taken[i], others.right -= right;
+    guessing.push_back(sampled[i]), whose.push_back(i);
+  }
+  if (guessing.empty() || (pass == 0 && !always_)) return false;
+  const int64_t most = always_ ? most_ : depth(n, std::ssize(guessing), others, known);
+  if (!always_ && !draft_->affords(most > 0, pass)) return false;
+  if (most == 0) guessing.erase(guessing.begin() + 1, guessing.end());
+  draft_->guess(guessing, most > 0 ? most : kTried);
+  for (size_t g = 0; g < guessing.size(); ++g) {
+    Chain of;
+    double probability = 1;
+    for (const Guess& guess : guessing[g]->guesses) {
+      of.tokens.push_back(guess.token), of.right.push_back(probability *= draft_->chance(guess));
+    }
+    guessing[g]->drafted = sum(of.right) > sum(chains[whose[g]].right);
+    if (guessing[g]->drafted) chains[whose[g]] = std::move(of);
+  }
+  return true;
 }
 
 void Speculation::propose(std::span<Sequence* const> sampled, bool alone,
                           const std::function<void(Sequence&, std::span<const int32_t>)>& extend) {
   if (!alone && !always_) return;
-  std::vector<std::vector<int32_t>> tokens(sampled.size());
-  std::vector<int64_t> taken(sampled.size());
-  std::vector<std::pair<double, size_t>> all;  // the probability that a proposal is right, and whose it is
+  std::vector<Chain> chains(sampled.size());
   for (size_t i = 0; i < sampled.size(); ++i) {
-    std::vector<double> right;
-    if (takes_part(*sampled[i])) draft(*sampled[i], tokens[i], right);
-    for (const double probability : right) all.emplace_back(probability, i);
+    if (takes_part(*sampled[i])) chains[i] = look_up(*sampled[i]);
   }
-  std::ranges::stable_sort(all, std::ranges::greater(), &std::pair<double, size_t>::first);
-  double expected = 0;
-  int64_t extra = 0;
-  for (const auto& [probability, i] : all) {
-    if (!always_ && !pace_.pays(probability, std::ssize(sampled), extra, expected)) break;
-    ++taken[i], ++extra, expected += probability;
+  Choice choice = choose(chains);
+  if (draft_ && add_guesses(sampled, chains, choice)) choice = choose(chains);
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    extend(*sampled[i], std::span(chains[i].tokens).first(choice.taken[i]));
   }
-  for (size_t i = 0; i < sampled.size(); ++i) extend(*sampled[i], std::span(tokens[i]).first(taken[i]));
-  patience_ = extra > 0 ? kPatience : std::max(0, patience_ - 1);
+  patience_ = choice.extra > 0 ? kPatience : std::max(0, patience_ - 1);
 }
 
 void Speculation::learn(Sequence& s, const Draw& draw) {
+  if (draft_ && draft_->learn(s)) draft_->earn(saved_, pass_);
   if (!takes_part(s)) return;
   read(s, s.length() - 1);
   constexpr double kStep = 1.0 / 32;
@@ -139,11 +169,19 @@ void Speculation::learn(Sequence& s, const Draw& draw) {
 }
 
 void Speculation::measured(std::span<Sequence* const> sampled, bool alone, double seconds) {
-  if (!alone || sampled.empty()) return;
-  cheap_ = seconds > kCheap * static_cast<double>(sampled.size());
-  int64_t extra = 0;
-  for (const Sequence* s : sampled) extra += std::ssize(s->draft);
-  pace_.measured(std::ssize(sampled), extra, seconds);
+  const int64_t n = std::ssize(sampled);
+  int64_t extra = 0, drafted = 0;
+  for (const Sequence* s : sampled) {
+    extra += std::ssize(s->draft);
+    if (s->drafted) drafted += std::ssize(s->draft);
+  }
+  if (alone && n > 0) {
+    cheap_ = seconds > kCheap * static_cast<double>(n);
+    pace_.measured(n, extra, seconds);
+    pass_ = pace_.seconds(n), saved_ = pass_ / static_cast<double>(n);
+  }
+  if (draft_ && pass_ > 0)
+    draft_->earn(kTrials * seconds - pace_.slope(n) * saved_ * static_cast<double>(drafted), pass_);
 }
 
 }  // namespace gyre

@@ -251,6 +251,32 @@ TEST(SampleTogether, SequencesThatGiveWayAndSharedPagesAreTheSame) {
   });
 }
 
+// The first rank has a draft, the others only see the rows that it proposes.
+TEST(SampleTogether, WhatADraftProposesIsOnlyFaster) {
+  const Threads one{1};
+  const ModelConfig config = config_of(kShapes[1], "cpu", GYRE_COMPUTE_F32);
+  const auto alone = decoder_of(config);
+  const std::vector<Request> requests = varied_requests(6);
+  gyre_engine_config proposing = roomy();
+  proposing.speculative_tokens = 4, proposing.always_speculate = true;
+  over_ranks(2, [&](Group& group) {
+    const auto decoder = decoder_of(config);
+    decoder->share(peers_over({&group, [](Group*) {}}));
+    Engine engine(*decoder, proposing);
+    if (group.rank() > 0) {
+      while (engine.follow()) {
+      }
+      return;
+    }
+    engine.set_draft(decoder_of(config));
+    for (const Request& r : requests) engine.submit(r);
+    const auto got = drain(engine);
+    engine.dismiss();
+    expect_same(got, generate(*alone, roomy(), requests), "a draft");
+    EXPECT_GT(engine.stats().accepted_tokens, 20);
+  });
+}
+
 TEST(SampleTogether, NewWeightsAreInEffectWithTheNextStep) {
   const Threads one{1};
   const ModelConfig config = config_of(kShapes[1], "cpu", GYRE_COMPUTE_F32);

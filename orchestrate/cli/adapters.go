@@ -20,6 +20,10 @@ func adapterFlag() cli.Flag {
 	return &cli.StringSliceFlag{Name: "adapter", Usage: "`[NAME=]DIR`: PEFT adapter; with names, one a row"}
 }
 
+func draftFlag() cli.Flag {
+	return text("draft", "let the small model in `DIR` propose tokens, too")
+}
+
 // givenAdapter is one of --adapter; the one without a name is for all rows.
 type givenAdapter struct{ name, dir string }
 

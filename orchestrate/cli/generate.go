@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
@@ -31,7 +32,8 @@ func generateCommand() *cli.Command {
 			toggle("ignore-eos", "go on after end-of-sequence tokens"),
 			toggle("stream", "a line for every piece of a reply as it is drawn"),
 			atLeast(1, "batch", 32, "rows that decode together"),
-			atLeast(0, "speculate", 0, "try up to `N` next tokens at once; 0 = off")),
+			atLeast(0, "speculate", 0, "try up to `N` next tokens at once; 0 = off"),
+			draftFlag()),
 		Action: generate,
 	}
 }
@@ -44,6 +46,13 @@ func generate(c *cli.Context) error {
 	job, err := openPrompts(c, true)
 	if err != nil {
 		return err
+	}
+	if c.IsSet("draft") && c.Int64("speculate") == 0 {
+		return Usagef("--draft proposes nothing without --speculate N")
+	}
+	draft, err := job.model.OpenDraft(c.String("draft"), job.tokenizer)
+	if err != nil {
+		return openingError(err)
 	}
 	stop, err := job.model.StopIDs(job.tokenizer)
 	if err != nil {
@@ -66,10 +75,10 @@ func generate(c *cli.Context) error {
 			requests[i].Policy = models[row.adapter]
 		}
 	}
-	engine, err := torch.NewEngine(models[""], torch.EngineConfig{
+	engine, err := experiment.NewEngine(models[""], torch.EngineConfig{
 		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
 		PrefixCache: true, SpeculativeTokens: c.Int64("speculate"),
-	})
+	}, draft)
 	if err != nil {
 		return err
 	}

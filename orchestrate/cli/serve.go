@@ -44,7 +44,7 @@ func serveCommand() *cli.Command {
 func hostFlags() []cli.Flag {
 	return []cli.Flag{
 		text("served-model", "the model's `NAME`, if not the folder"),
-		adapterFlag(),
+		adapterFlag(), draftFlag(),
 		text("chat-template", "Jinja `FILE` for the model's own"),
 		atLeast(0, "max-length", 0, "`N` tokens; 0 = the model's, up to 32768"),
 		atLeast(1, "max-sequences", 64, "`N` requests decode together"),
@@ -57,7 +57,7 @@ func hostFlags() []cli.Flag {
 // openHost opens what the argument and hostFlags say.
 func openHost(ctx context.Context, c *cli.Context) (*host.Host, error) {
 	o := host.Options{Dir: c.Args().First(), Name: c.String("served-model"), MaxLength: c.Int64("max-length"),
-		MaxSequences: c.Int64("max-sequences"), MaxWaiting: c.Int64("max-waiting"), KVBytes: c.Int64("kv-mib") << 20,
+		MaxSequences: c.Int64("max-sequences"), MaxWaiting: c.Int64("max-waiting"), KVBytes: c.Int64("kv-mib") << 20, Draft: c.String("draft"),
 		Warn: func(text string) { warn(c, text) }}
 	adapters, err := givenAdapters(c)
 	if err != nil {

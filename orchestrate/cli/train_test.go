@@ -155,6 +155,14 @@ func TestSpeculationChangesNothing(t *testing.T) {
 	if proposed, accepted, each := figures(trying); accepted < 10 || accepted >= proposed || each <= 1 {
 		t.Errorf("speculating: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
 	}
+	// the policy as its own draft, until it has learned otherwise
+	drafting := t.TempDir()
+	mustIn(t, drafting, "train", tinyConfig(t, drafting, ""), "engine.speculation=always", "engine.draft_model="+tinyPolicy(t),
+		"rollout.temperature=0.02")
+	sameRun(t, filepath.Join(plain, "runs/tiny"), filepath.Join(drafting, "runs/tiny"))
+	if proposed, accepted, each := figures(drafting); accepted < 100 || accepted >= proposed || each <= 1.1 {
+		t.Errorf("drafting: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
+	}
 }
 
 func TestCollapseRulesExitWithFive(t *testing.T) {

@@ -24,6 +24,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkAlgorithm(report)
 	c.checkUpdate(report)
 	c.checkAhead(report)
+	c.checkDraft(report)
 	c.checkRefill(report)
 	c.checkReference(report)
 	c.checkImportance(report)
@@ -250,6 +251,16 @@ func (c *Config) checkRefill(report func(key, format string, args ...any)) {
 }
 
 // checkAhead reports what cannot be done while batches are played ahead of their steps.
+func (c *Config) checkDraft(report func(key, format string, args ...any)) {
+	switch {
+	case c.Engine.DraftModel == "":
+	case c.Engine.Speculation == "off":
+		report("engine.draft_model", "proposes nothing with engine.speculation = \"off\": set that to \"auto\"")
+	case c.Model.Device != "cpu":
+		report("engine.draft_model", "nothing is proposed on model.device = %q, only on \"cpu\": leave it out", c.Model.Device)
+	}
+}
+
 func (c *Config) checkAhead(report func(key, format string, args ...any)) {
 	if n := c.FSDP.Samplers; n > 0 && c.Rollout.Staleness == 0 {
 		report("fsdp.samplers", "%d ranks that only sample would wait while the others train (rollout.staleness = 0): "+

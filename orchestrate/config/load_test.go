@@ -191,6 +191,7 @@ func TestProblems(t *testing.T) {
 		{"[critic]\nmini_batch = 129", "critic.mini_batch", "plays only 128"},
 		{"[actor]\nclip_dual = 0.5", "actor.clip_dual", "a number > 1"},
 		{"groups = 4294967296\ngroup_size = 4294967296", "envs.0.groups", "1.845e+19 episodes"},
+		{"[engine]\ndraft_model = 'd'", "engine.draft_model", "set that to"},
 		{"[filter]\nvalue = 0", "filter.value", "a share"},
 		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 2.5", "filter.value", "integer >= 1"},
 		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 9", "filter.value", "9 of 8 groups"},
@@ -216,6 +217,14 @@ func TestProblems(t *testing.T) {
 			p.Line > 4+len(last) {
 			t.Errorf("%q: located at line %d, %q", c.line, p.Line, p.Text)
 		}
+	}
+}
+
+func TestADraftProposesOnTheCPU(t *testing.T) {
+	parse(t, smallest, "engine.speculation=auto", "engine.draft_model=d")
+	problems := failures(t, smallest, "engine.speculation=auto", "engine.draft_model=d", "model.device=aten")
+	if len(problems) != 1 || problems[0].Key != "engine.draft_model" || !strings.Contains(problems[0].Message, `"aten"`) {
+		t.Errorf("%v", problems)
 	}
 }
 

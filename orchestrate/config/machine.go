@@ -27,6 +27,9 @@ type Engine struct {
 	// those that are drawn are taken. auto = as many as pay, by the time that passes take and by how many come true.
 	// Changes no result. On a GPU, and on model.device = "aten", nothing is proposed.
 	Speculation string `toml:"speculation" default:"off" oneof:"auto,always,off"`
+	// A model that proposes tokens, too, where more of its own are expected to come true, its passes' time included: a
+	// small one with the policy's tokenizer, best one that was distilled from the policy. Changes no result.
+	DraftModel string `toml:"draft_model"`
 	// Tokens that are proposed for a sequence and pass at most.
 	SpeculativeTokens int `toml:"speculative_tokens" default:"8" range:"[1,64]"`
 	// On a GPU steps that only decode are recorded once per shape and repeated with one launch; on model.device =

@@ -57,6 +57,7 @@ type Experiment struct {
 	Policy    *Model
 	Critic    *Model // nil unless needed
 	Reference *Model // nil unless needed
+	Draft     *Model // nil unless engine.draft_model names one
 	Tokenizer *chat.Tokenizer
 	Config    *config.Config
 }
@@ -110,6 +111,12 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	if (parts.Play || parts.Show) && e.Policy != nil {
 		if err := e.openTokenizer(cmp.Or(parts.Tokenizer, c.Model.Path)); err != nil {
 			problems = append(problems, err)
+		}
+	}
+	if parts.Play && len(problems) == 0 {
+		var err error
+		if e.Draft, err = e.Policy.OpenDraft(c.Engine.DraftModel, e.Tokenizer); err != nil {
+			problems = append(problems, fmt.Errorf("engine.draft_model: %w", err))
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -167,7 +174,7 @@ func (e *Experiment) models() iter.Seq2[string, *Model] {
 		for _, x := range []struct {
 			who   string
 			model *Model
-		}{{"policy", e.Policy}, {"critic", e.Critic}, {"KL reference", e.Reference}} {
+		}{{"policy", e.Policy}, {"critic", e.Critic}, {"KL reference", e.Reference}, {"draft", e.Draft}} {
 			if x.model != nil && !yield(x.who, x.model) {
 				return
 			}
@@ -258,7 +265,7 @@ func (e *Experiment) NewSampler(policy *torch.Model, guest *Guest) (*Sampler, er
 	var engine generation.Engine // stays nil where only experts play
 	if e.Parts.Play {
 		var err error
-		if sampler.Engine, err = guest.engineOf(policy, c); err != nil {
+		if sampler.Engine, err = guest.engineOf(policy, e); err != nil {
 			return nil, fmt.Errorf("creating the sampler: %w", err)
 		}
 		engine = sampler.Engine

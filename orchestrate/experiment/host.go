@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
@@ -66,8 +65,9 @@ func (g *Guest) Base(policy *Model, ranks checkpoint.Ranks) (base *torch.Model, 
 	return h.base.Share(), notes, nil
 }
 
-// engineOf is the engine that samples from a policy.
-func (g *Guest) engineOf(policy *torch.Model, c *config.Config) (generation.Sampler, error) {
+// engineOf is the engine that samples from an experiment's policy.
+func (g *Guest) engineOf(policy *torch.Model, e *Experiment) (generation.Sampler, error) {
+	c := e.Config
 	own := torch.EngineConfig{
 		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
 		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
@@ -78,14 +78,14 @@ func (g *Guest) engineOf(policy *torch.Model, c *config.Config) (generation.Samp
 		own.SpeculativeTokens = int64(c.Engine.SpeculativeTokens)
 	}
 	if g == nil {
-		return torch.NewEngine(policy, own)
+		return NewEngine(policy, own, e.Draft)
 	}
 	h := g.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.engine == nil {
 		var err error
-		if h.engine, err = torch.NewEngine(h.base, own); err != nil {
+		if h.engine, err = NewEngine(h.base, own, e.Draft); err != nil {
 			return nil, err
 		}
 		h.shared.Use(h.engine)

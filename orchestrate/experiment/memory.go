@@ -144,6 +144,9 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 		tables *= 2
 	}
 	add("rollout", "KV cache", kv)
+	if e.Draft != nil { // as many pages
+		add("rollout", "KV cache of the draft", kv/kvFloats(headsOfOne(actor, together))*kvFloats(e.Draft.Shape))
+	}
 	if actor.LoRA.Rank == 0 || together > 1 { // a whole base is packed anyway
 		add("rollout", "packed copies of the matrices",
 			elementBytes(c)*(bodyMatrices(actor)+tables)/int64(together))

@@ -276,3 +276,16 @@ func TestMemTotal(t *testing.T) {
 		t.Errorf("without MemTotal: %d", got)
 	}
 }
+
+// A draft's weights and its pool of as many pages as the policy's are planned.
+func TestPlanCountsTheDraft(t *testing.T) {
+	plain := measured{Phase: "rollout", Sequences: 16, Length: 512, Slim: true, KVMiB: 160}.experiment()
+	drafting := *plain
+	small := plain.Policy.Shape
+	small.NumLayers, small.Frozen = 2, true
+	drafting.Draft = &Model{Shape: small}
+	kv := int64(160<<20) * 2 / plain.Policy.Shape.NumLayers
+	if more := drafting.PlanMemory().Peak() - plain.PlanMemory().Peak(); more != kv+4*Parameters(small) {
+		t.Errorf("a draft takes %d bytes more in the plan, want %d of keys and values and %d of weights", more, kv, 4*Parameters(small))
+	}
+}

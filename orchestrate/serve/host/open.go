@@ -24,6 +24,7 @@ type Options struct {
 	Dir          string // a Hugging Face directory, a checkpoint or a run
 	Name         string // that requests call the model by; Dir as it was given
 	Adapters     []Adapter
+	Draft        string // directory of a small model that proposes tokens; "" for none
 	ChatTemplate string // Jinja source in place of the model's own template
 	Placement    torch.Placement
 
@@ -186,9 +187,13 @@ func (h *Host) load(m *experiment.Model, dir string) error {
 			return err
 		}
 	}
-	h.engine, err = torch.NewEngine(base, torch.EngineConfig{MaxSequences: h.options.MaxSequences,
+	draft, err := whole.OpenDraft(h.options.Draft, h.tokenizer)
+	if err != nil {
+		return err
+	}
+	h.engine, err = experiment.NewEngine(base, torch.EngineConfig{MaxSequences: h.options.MaxSequences,
 		MaxLength: h.options.MaxLength, MaxBatchTokens: 1024, KVBytes: h.options.KVBytes, PrefixCache: true,
-		SpeculativeTokens: torch.SpeculativeTokens})
+		SpeculativeTokens: torch.SpeculativeTokens}, draft)
 	if err != nil {
 		return err
 	}
