@@ -20,10 +20,11 @@ constexpr size_t kLine = 64, kPage = size_t{64} << 10, kHugePage = size_t{2} << 
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-// New memory from the system that begins on a huge page; `bytes` in whole pages.
+// New memory from the system that begins on a huge page, null where there is none; `bytes` in whole pages.
 char* map(size_t bytes) {
-  void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (all == MAP_FAILED) throw std::bad_alloc();
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
   auto* const first = static_cast<char*>(all);
   const size_t before = round_up(reinterpret_cast<uintptr_t>(all), kHugePage) - reinterpret_cast<uintptr_t>(all);
   if (before > 0) munmap(first, before);
@@ -34,6 +35,32 @@ char* map(size_t bytes) {
   return first + before;
 }
 
+// New memory piece by piece, so that those that are smaller than a huge page share one: the matrices of a small model
+// are a megabyte each. Addresses are reserved for many; memory comes with the first touch.
+class Pieces {
+ public:
+  // Null where there is none.
+  char* take(size_t bytes) {
+    if (bytes > left_) {
+      if (left_ > 0) munmap(next_, left_);
+      left_ = std::max(kAddresses, bytes);
+      next_ = map(left_);
+      if (next_ == nullptr) next_ = map(left_ = bytes);  // addresses may be scarce (ulimit -v)
+      if (next_ == nullptr) {
+        left_ = 0;
+        return nullptr;
+      }
+    }
+    left_ -= bytes;
+    return std::exchange(next_, next_ + bytes);
+  }
+
+ private:
+  static constexpr size_t kAddresses = size_t{1} << 30;
+  char* next_ = nullptr;
+  size_t left_ = 0;
+};
+
 // Memory of freed large buffers, for the next ones: sampling, passes and updates follow each other, and new pages for
 // each of them take several percent of the time. A buffer takes a part of a range, which is joined to its neighbours
 // again when it is freed, so that phases may divide the memory in different ways. Idle memory never raises the peak:
@@ -41,21 +68,22 @@ char* map(size_t bytes) {
 // guards all fields.
 class IdleMemory {
  public:
-  // `bytes` in whole pages, from the smallest range that has room.
-  char* take(size_t bytes) {
+  // `bytes` in whole pages, from the smallest range that has room; a piece begins on any page.
+  char* take(size_t bytes, bool piece) {
     const std::lock_guard lock(mutex_);
     auto best = ranges_.end();
     for (auto range = ranges_.begin(); range != ranges_.end(); ++range) {
-      const bool fits = start_in(*range) + bytes <= range->first + range->second;
+      const bool fits = start_in(*range, piece) + bytes <= range->first + range->second;
       if (fits && (best == ranges_.end() || range->second < best->second)) best = range;
     }
     if (best == ranges_.end()) {
       if (in_use_ + idle_ + bytes > peak_) drop(in_use_ + idle_ + bytes - peak_);
-      char* const memory = map(bytes);
+      char* const memory = piece ? pieces_.take(bytes) : map(bytes);
+      if (memory == nullptr) throw std::bad_alloc();
       use(bytes);
       return memory;
     }
-    char *const start = start_in(*best), *const end = best->first + best->second;
+    char *const start = start_in(*best, piece), *const end = best->first + best->second;
     best->second = static_cast<size_t>(start - best->first);
     if (start == best->first) ranges_.erase(best);
     if (start + bytes < end) ranges_.emplace(start + bytes, end - start - bytes);
@@ -88,7 +116,8 @@ class IdleMemory {
  private:
   using Ranges = std::map<char*, size_t>;  // by address, none beside the next
 
-  static char* start_in(const Ranges::value_type& range) {
+  static char* start_in(const Ranges::value_type& range, bool piece) {
+    if (piece) return range.first;
     const auto at = reinterpret_cast<uintptr_t>(range.first);
     return range.first + (round_up(at, kHugePage) - at);
   }
@@ -111,6 +140,7 @@ class IdleMemory {
   }
 
   std::mutex mutex_;
+  Pieces pieces_;
   Ranges ranges_;
   size_t in_use_ = 0, idle_ = 0, peak_ = 0;
 };
@@ -143,18 +173,19 @@ void discard_pages(float* data, int64_t count) {
 #endif
 }
 
-void Buffer::reserve(int64_t count) {
+void Buffer::reserve(int64_t count, bool stays) {
   if (count <= size_) return;
   data_.reset();
   size_ = 0;
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  if (bytes < kHugePage) {
+  const bool piece = stays && bytes < 8 * kHugePage;  // larger ones fill huge pages of their own
+  if (bytes < (piece ? kPage : kHugePage)) {
     void* memory = nullptr;
     if (posix_memalign(&memory, kLine, bytes) != 0) throw std::bad_alloc();
     data_ = {static_cast<float*>(memory), Free{}};
   } else {
     const size_t block = round_up(bytes, kPage);
-    data_ = {reinterpret_cast<float*>(idle_memory().take(block)), Free{block}};
+    data_ = {reinterpret_cast<float*>(idle_memory().take(block, piece)), Free{block}};
   }
   size_ = count;
 }

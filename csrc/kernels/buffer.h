@@ -14,8 +14,9 @@ class Buffer {
   int64_t size() const { return size_; }
   // At least `count` floats. Growing forgets the contents; new memory is not initialised. Large buffers ask for huge
   // pages: weights are read from one end to the other, and address translation is a good part of that cost. The memory
-  // of large buffers is used again by later ones (buffer.cc).
-  void reserve(int64_t count);
+  // of large buffers is used again by later ones (buffer.cc). A buffer that `stays`, as weights do, shares huge pages
+  // with its neighbours when it is small.
+  void reserve(int64_t count, bool stays = false);
 
  private:
   struct Free {

@@ -111,14 +111,18 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
   const bool in_strips = streamed && (rows > kWholeRows || w.codes) && !kBlocked;
   const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kChainSteps);
-  const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
-                                          120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
-  parallel_for(panels * row_blocks, grain, [&](int64_t task) {
-    const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
+  // Whole panels that a task of few rows takes at once, as long as every thread has some. Words that are widened leave
+  // no registers for it.
+  const int64_t whole_panels = out / kPanel;
+  constexpr bool kSeveral = std::is_same_v<Engine, Floats> || std::is_same_v<Engine, Paired>;
+  const int64_t together = !kSeveral || w.codes ? 1 : even_part(ceil_div(panels, num_threads()), panels_across(rows));
+  const int64_t groups = ceil_div(panels, together);
+  const int64_t grain = std::max<int64_t>(streamed ? ceil_div(groups, kStreamedRanges * num_threads()) : 1,
+                                          120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel * together));
+  const auto one = [&](int64_t p, int64_t first, int64_t n) {
     const int64_t width = std::min(kPanel, out - p * kPanel);
     const float* block_bias = begin.bias ? begin.bias + p * kPanel : nullptr;
     float* block_y = y + first * ldy + p * kPanel;
-    [[maybe_unused]] const ScopeOf<Engine> scope{};
     for (int64_t k = 0; k < depth; k += inner) {
       const int64_t steps = std::min(inner, depth - k);
       const bool narrow = w.tail < kPanel && p == panels - 1;
@@ -135,6 +139,22 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
             multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, steps, start, start_row, to, ld_to);
           });
     }
+  };
+  parallel_for(groups * row_blocks, grain, [&](int64_t task) {
+    const int64_t p = task % groups * together, first = task / groups * block_rows;
+    const int64_t end = std::min(p + together, panels), whole = std::min(end, whole_panels);
+    [[maybe_unused]] const ScopeOf<Engine> scope{};
+    int64_t next = p;
+    if constexpr (kSeveral) {
+      if (whole - p > 1) {
+        float* to = y + p * kPanel;
+        const float* start = begin.at_y ? to : begin.bias ? begin.bias + p * kPanel : nullptr;
+        multiply_across<Engine>(rows, whole - p, {a, lda, 1}, w.data + p * depth * kPanel, depth * kPanel, depth, start,
+                                begin.at_y ? ldy : 0, to, ldy);
+        next = whole;
+      }
+    }
+    for (; next < end; ++next) one(next, first, std::min(block_rows, rows - first));
   });
 }
 

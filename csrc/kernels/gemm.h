@@ -68,7 +68,7 @@ class PackedMatrix {
     out_ = out;
     if (narrow && out % kPanel != 0) panels_.tail = out % kPanel;
     const int64_t columns = round_up(out, kPanel) - kPanel + panels_.tail;
-    memory_.reserve(columns * panels_.depth() + kPanel);  // the last vector may end behind the last row
+    memory_.reserve(columns * panels_.depth() + kPanel, true);  // the last vector may end behind the last row
     panels_.data = memory_.data();
     pack_panels(weight, out, in, precision, panels_.tail, memory_.data());
   }
@@ -76,7 +76,7 @@ class PackedMatrix {
   void quantize(const float* weight, int64_t out, int64_t in, Precision precision) {
     const int64_t columns = ceil_div(out, kPanel) * kPanel;
     out_ = out;
-    memory_.reserve(columns + ceil_div(columns * round_up(in, 2), 4));
+    memory_.reserve(columns + ceil_div(columns * round_up(in, 2), 4), true);
     float* scales = memory_.data();
     auto* codes = reinterpret_cast<int8_t*>(scales + columns);
     quantize_panels(weight, out, in, codes, scales);

@@ -23,6 +23,13 @@ static_assert(kPanel % kLanes == 0);
 // Rows of a tile that takes all columns of a panel at once.
 inline constexpr int kWideRows = kTileRows * kTileVectors / kPanelVectors;
 
+// Whole panels that a tile of so many rows takes at once: where rows are few, memory decides, and a thread that reads
+// it in several places waits less.
+inline constexpr int kAcrossPanels = 4, kAcrossRows = std::max(1, kWideRows / 4);
+constexpr int panels_across(int64_t rows) {
+  return rows > kAcrossRows ? 1 : std::min(kAcrossPanels, kWideRows / static_cast<int>(rows));
+}
+
 // Processors that read one panel after the other fastest without being told what comes next, and fetch into the
 // second-level cache at most: AMD's, which have AVX512_BF16 and no matrix unit.
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
@@ -80,6 +87,12 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
 template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
+
+// multiply_tile for a.column = 1, at most kAcrossRows rows and so many whole panels at once (panels_across), `stride`
+// apart. Their columns follow each other in start and c.
+template <class Engine>
+void multiply_across(int64_t rows, int64_t panels, Strided a, const float* first, ptrdiff_t stride, int64_t steps,
+                     const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
 // multiply_tile for Floats, Widened or Paired and rows of b that are ldb words apart.
 template <class Engine>

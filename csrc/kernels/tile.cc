@@ -119,6 +119,8 @@ struct Operands {
   ptrdiff_t ahead_step;
 };
 
+// Between what is multiplied and what is fetched of the same panel.
+constexpr int64_t kFetchAhead = 32 * kPanel;
 // Whole rows of a panel are fetched into the second-level cache where the processor reads ahead into the first.
 constexpr int kFetchedTo = kReadsAhead ? 2 : 3;
 // Rows of a panel's first tile and of its last from which on fetching pays.
@@ -207,6 +209,59 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
   multiply_narrow<Floats>(rows, vectors, a, b, ldb, k, start, start_row, c, ldc);
 }
 
+namespace {
+
+// A few rows by P whole panels that lie `stride` apart.
+template <class Engine, int R, int P>
+void across(const Operands& operands, ptrdiff_t stride) {
+  const Operands o = operands;
+  RegisterTile<R, kPanelVectors> acc[P] = {};
+  if (o.start) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) load_tile<R, kPanelVectors>(acc[p], o.start + p * kPanel, o.start_row);
+  }
+  const float *a = o.a.data, *b = o.b;
+  for (int64_t i = 0; i < o.steps; ++i, a += Engine::kNumbers, b += kPanel) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      if constexpr (!kReadsAhead) {
+#pragma GCC unroll 4
+        for (int line = 0; line < kRowLines; ++line) {
+          __builtin_prefetch(b + p * stride + kFetchAhead + line * kLineFloats, 0, kFetchedTo);
+        }
+      }
+      Engine::template step<R, kPanelVectors>(acc[p], a, o.a.row, b + p * stride);
+    }
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) store_tile<R, kPanelVectors>(acc[p], o.c + p * kPanel, o.ldc);
+}
+
+using Across = void (*)(const Operands&, ptrdiff_t);
+using AcrossSizes = std::make_integer_sequence<int, kAcrossRows * kAcrossPanels>;
+
+// By rows and panels; null where registers would not do.
+template <class Engine, int... I>
+constexpr std::array<Across, sizeof...(I)> across_tiles(std::integer_sequence<int, I...>) {
+  constexpr auto one = []<int R, int P>(std::integral_constant<int, R>, std::integral_constant<int, P>) -> Across {
+    if constexpr (P <= panels_across(R)) return across<Engine, R, P>;
+    return nullptr;
+  };
+  return {one(std::integral_constant<int, I / kAcrossPanels + 1>{},
+              std::integral_constant<int, I % kAcrossPanels + 1>{})...};
+}
+template <class Engine>
+constexpr auto kAcross = across_tiles<Engine>(AcrossSizes{});
+
+}  // namespace
+
+template <class Engine>
+void multiply_across(int64_t rows, int64_t panels, Strided a, const float* first, ptrdiff_t stride, int64_t steps,
+                     const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  kAcross<Engine>[static_cast<size_t>((rows - 1) * kAcrossPanels + panels - 1)](
+      {a, first, kPanel, steps, start, start_row, c, ldc, nullptr, 0}, stride);
+}
+
 template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
@@ -229,7 +284,7 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   };
   const ptrdiff_t step = own ? kPanel : ceil_div(kPanel, tiles);
   const Tiles* const variants = kTiles<Engine>[a.column == 1];
-  const float* ahead = own ? panel + 32 * kPanel : next;
+  const float* ahead = own ? panel + kFetchAhead : next;
   for (int64_t first = 0; first < vectors; first += band) {
     const int64_t last = std::min(vectors, first + band);
     for (int64_t r = 0, nr, index = 0; r < rows; r += nr, ++index) {
@@ -259,6 +314,12 @@ template void multiply_narrow<Paired>(int64_t, int64_t, Strided, const float*, p
 #else
 template void multiply_narrow<Widened>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
                                        ptrdiff_t, float*, ptrdiff_t);
+#endif
+template void multiply_across<Floats>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                      ptrdiff_t, float*, ptrdiff_t);
+#if defined(__AVX512BF16__)
+template void multiply_across<Paired>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                      ptrdiff_t, float*, ptrdiff_t);
 #endif
 template void multiply_panel<Floats>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
                                      const float*, ptrdiff_t, float*, ptrdiff_t);
