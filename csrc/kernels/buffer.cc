@@ -22,8 +22,7 @@ size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 // New memory from the system that begins on a huge page, null where there is none; `bytes` in whole pages.
 char* map(size_t bytes) {
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) return nullptr;
   auto* const first = static_cast<char*>(all);
   const size_t before = round_up(reinterpret_cast<uintptr_t>(all), kHugePage) - reinterpret_cast<uintptr_t>(all);

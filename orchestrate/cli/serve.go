@@ -57,8 +57,9 @@ func hostFlags() []cli.Flag {
 // openHost opens what the argument and hostFlags say.
 func openHost(ctx context.Context, c *cli.Context) (*host.Host, error) {
 	o := host.Options{Dir: c.Args().First(), Name: c.String("served-model"), MaxLength: c.Int64("max-length"),
-		MaxSequences: c.Int64("max-sequences"), MaxWaiting: c.Int64("max-waiting"), KVBytes: c.Int64("kv-mib") << 20, Draft: c.String("draft"),
-		Warn: func(text string) { warn(c, text) }}
+		MaxSequences: c.Int64("max-sequences"), MaxWaiting: c.Int64("max-waiting"), KVBytes: c.Int64("kv-mib") << 20,
+		Draft: c.String("draft"),
+		Warn:  func(text string) { warn(c, text) }}
 	adapters, err := givenAdapters(c)
 	if err != nil {
 		return nil, err

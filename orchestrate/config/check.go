@@ -257,7 +257,8 @@ func (c *Config) checkDraft(report func(key, format string, args ...any)) {
 	case c.Engine.Speculation == "off":
 		report("engine.draft_model", "proposes nothing with engine.speculation = \"off\": set that to \"auto\"")
 	case c.Model.Device != "cpu":
-		report("engine.draft_model", "nothing is proposed on model.device = %q, only on \"cpu\": leave it out", c.Model.Device)
+		report("engine.draft_model", "nothing is proposed on model.device = %q, only on \"cpu\": leave it out",
+			c.Model.Device)
 	}
 }
 

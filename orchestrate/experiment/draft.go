@@ -34,7 +34,8 @@ func (m *Model) OpenDraft(dir string, tokenizer *chat.Tokenizer) (*Model, error)
 		return nil, fmt.Errorf("the draft's tokenizer: %w", err)
 	}
 	if !slices.EqualFunc(own.Vocabulary(), tokenizer.Vocabulary(), bytes.Equal) {
-		return nil, fmt.Errorf("the draft %s has another tokenizer than the policy in %s: expected the same tokens", dir, m.Dir)
+		return nil, fmt.Errorf("the draft %s has another tokenizer than the policy in %s: expected the same tokens", dir,
+			m.Dir)
 	}
 	return draft, nil
 }

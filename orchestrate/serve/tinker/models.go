@@ -85,9 +85,11 @@ func (c *loraConfig) adapter(shape torch.ModelConfig) (lora torch.LoRA, seed uin
 	for _, part := range []struct {
 		wanted *bool
 		names  []string
-	}{{c.Attn, []string{"q_proj", "k_proj", "v_proj", "o_proj"}}, {c.MLP, []string{"gate_proj", "up_proj",
-		"down_proj"}},
-		{c.Unembed, []string{"lm_head"}}} {
+	}{
+		{c.Attn, []string{"q_proj", "k_proj", "v_proj", "o_proj"}},
+		{c.MLP, []string{"gate_proj", "up_proj", "down_proj"}},
+		{c.Unembed, []string{"lm_head"}},
+	} {
 		if part.wanted == nil || *part.wanted {
 			lora.Targets |= torch.TargetsOf(part.names)
 		}
@@ -207,8 +209,8 @@ func (m *model) take() (job, bool) {
 
 // submit queues a job under its number. The same number again is the same request. A mistake in what is asked for is
 // the job's failure, since the client has used the number up: the next request would wait for it for ever.
-func (s *Server) submit(id string, seq, bytes int64, run func(ctx context.Context, m *model) (any,
-	error)) (any, error) {
+func (s *Server) submit(id string, seq, bytes int64,
+	run func(ctx context.Context, m *model) (any, error)) (any, error) {
 	m, err := s.model(id)
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ const (
 
 // top makes a TopkLogprobs of the tokens of a sequence from position first on: the k most likely tokens in the place of
 // each, at temperature 1, most likely first and of equal ones the lower id. The first token of a sequence has none.
-func (s *Server) top(ctx context.Context, h *host.Host, policy *torch.Model, ids []int32, first,
-	k int) ([]byte, error) {
+func (s *Server) top(ctx context.Context, h *host.Host, policy *torch.Model, ids []int32,
+	first, k int) ([]byte, error) {
 	vocabulary := int(h.Model().Shape.VocabSize)
 	if len(ids)*vocabulary > maxLogits {
 		return nil, serve.Bad("topk_prompt_logprobs", "the most likely tokens of %d positions are asked for, "+
@@ -38,8 +38,8 @@ func (s *Server) top(ctx context.Context, h *host.Host, policy *torch.Model, ids
 	var scores []float32
 	for t := first; t < len(ids); t++ {
 		if t == 0 {
-			best, scores = append(best, make([]int32, k)...), append(scores,
-				slices.Repeat([]float32{noCandidate}, k)...)
+			best = append(best, make([]int32, k)...)
+			scores = append(scores, slices.Repeat([]float32{noCandidate}, k)...)
 			continue
 		}
 		row := logits[(t-1)*vocabulary : t*vocabulary]

@@ -39,8 +39,8 @@ func (p adamParams) check() error {
 	for _, x := range []struct {
 		name string
 		ok   bool
-	}{{"learning_rate", p.LearningRate >= 0}, {"beta1", p.Beta1 >= 0 && p.Beta1 < 1}, {"beta2", p.Beta2 >= 0 &&
-		p.Beta2 < 1},
+	}{{"learning_rate", p.LearningRate >= 0}, {"beta1", p.Beta1 >= 0 && p.Beta1 < 1},
+		{"beta2", p.Beta2 >= 0 && p.Beta2 < 1},
 		{"eps", p.Eps > 0}, {"weight_decay", p.WeightDecay >= 0}} {
 		if !x.ok {
 			return serve.Bad("adam_params", "%s is out of range: %+v", x.name, p)
