@@ -22,9 +22,9 @@ constexpr int64_t kAhead = 4;  // tiles fetched before they are transposed
 
 // Few rows read every panel once, from memory, and what comes next is fetched during the work on what is there. That is
 // lost at the start of every range of panels, and long panels do not fit the first-level cache meanwhile: a few ranges
-// per thread, and short inner blocks (of a tile's rows alone, each is read only once as it is; where nothing is
-// fetched, the second tile finds them in the second-level cache).
-constexpr int64_t kStreamedRanges = 2, kStreamedBlock = 192, kWholeRows = (kReadsAhead ? 2 : 1) * kWideRows;
+// per thread, and short inner blocks. A single tile of rows reads each panel as it is.
+constexpr int64_t kStreamedRanges = 2;
+constexpr int64_t streamed_block(int64_t rows) { return kReadsAhead && rows <= 2 * kWideRows ? 96 : 192; }
 
 // Widened in registers, a word is widened once for every tile of rows; for more tiles than these, once for all of them.
 constexpr int64_t kWidenedTiles = 2;
@@ -109,8 +109,8 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const bool streamed = row_blocks == 1;
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
-  const bool in_strips = streamed && (rows > kWholeRows || w.codes) && !kBlocked;
-  const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kChainSteps);
+  const bool in_strips = streamed && (rows > kWideRows || w.codes) && !kBlocked;
+  const int64_t inner = round_up(even_part(depth, in_strips ? streamed_block(rows) : whole), kChainSteps);
   // Whole panels that a task of few rows takes at once, as long as every thread has some. Words that are widened leave
   // no registers for it.
   const int64_t whole_panels = out / kPanel;

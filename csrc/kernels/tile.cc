@@ -123,8 +123,10 @@ struct Operands {
 constexpr int64_t kFetchAhead = 32 * kPanel;
 // Whole rows of a panel are fetched into the second-level cache where the processor reads ahead into the first.
 constexpr int kFetchedTo = kReadsAhead ? 2 : 3;
-// Rows of a panel's first tile and of its last from which on fetching pays.
-constexpr int64_t kFetchingRows = kReadsAhead ? 5 : 1, kFetchingLast = 7;
+// Rows of a single tile from which on fetching pays.
+constexpr int64_t kFetchingRows = kReadsAhead ? 5 : 1;
+// Lines that each of two tiles fetches per step: they share a panel's row, so that memory is read evenly.
+constexpr int kSharedLines = kReadsAhead ? 2 : kRowLines;
 
 // kFetch cache lines are fetched ahead per step; b is a panel then.
 template <class Engine, int R, int C, bool kUnitColumn, int kFetch>
@@ -169,11 +171,12 @@ constexpr Tiles tiles(std::integer_sequence<int, I...>) {
 }
 using Sizes = std::make_integer_sequence<int, kTileRows * kMostColumns>;
 
-// By unit column, then by how much is fetched ahead: nothing, a line per step, a row of a panel per step.
+// By unit column, then by how much is fetched ahead: nothing, a row of a panel per step, its half, a line.
 template <class Engine>
-constexpr Tiles kTiles[2][3] = {
-    {tiles<Engine, false, 0>(Sizes{}), tiles<Engine, false, 1>(Sizes{}), tiles<Engine, false, kRowLines>(Sizes{})},
-    {tiles<Engine, true, 0>(Sizes{}), tiles<Engine, true, 1>(Sizes{}), tiles<Engine, true, kRowLines>(Sizes{})}};
+constexpr Tiles kTiles[2][4] = {{tiles<Engine, false, 0>(Sizes{}), tiles<Engine, false, kRowLines>(Sizes{}),
+                                 tiles<Engine, false, kSharedLines>(Sizes{}), tiles<Engine, false, 1>(Sizes{})},
+                                {tiles<Engine, true, 0>(Sizes{}), tiles<Engine, true, kRowLines>(Sizes{}),
+                                 tiles<Engine, true, kSharedLines>(Sizes{}), tiles<Engine, true, 1>(Sizes{})}};
 
 Tile of(const Tiles& all, int64_t rows, int64_t vectors) {
   return all[static_cast<size_t>((rows - 1) * kMostColumns + vectors - 1)];
@@ -275,16 +278,11 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   const int64_t band = rows <= kSomeRows ? columns_of(low + (higher > 0 ? 1 : 0)) : vectors;
   const int64_t tiles = row_tiles * ceil_div(vectors, band);
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
-  // its way during all of them; or only during the last, where the first fetches its own.
-  const bool own = tiles == 1 || (kReadsAhead && tiles <= 3);
-  const auto fetched = [&](int64_t index, int64_t in_tile) {
-    if (!own) return tiles < 3 ? 2 : 1;
-    const int64_t least = index == 0 ? kFetchingRows : index + 1 == tiles ? kFetchingLast : kTileRows + 1;
-    return in_tile >= least ? 2 : 0;
-  };
-  const ptrdiff_t step = own ? kPanel : ceil_div(kPanel, tiles);
+  // its way during all of them.
+  const int64_t fetched = tiles == 1 && rows < kFetchingRows ? 0 : std::min<int64_t>(tiles, 3);
+  const ptrdiff_t step = ceil_div(kPanel, tiles);
   const Tiles* const variants = kTiles<Engine>[a.column == 1];
-  const float* ahead = own ? panel + kFetchAhead : next;
+  const float* ahead = tiles == 1 ? panel + kFetchAhead : next;
   for (int64_t first = 0; first < vectors; first += band) {
     const int64_t last = std::min(vectors, first + band);
     for (int64_t r = 0, nr, index = 0; r < rows; r += nr, ++index) {
@@ -297,11 +295,11 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
       for (int64_t v = first, nv; v < last; v += nv) {
         nv = std::min(most, last - v);
         const ptrdiff_t j = v * kLanes;
-        const Tile multiply = of(variants[may_fetch(nr, nv, a.column == 1) ? fetched(index, nr) : 0], nr, nv);
+        const Tile multiply = of(variants[may_fetch(nr, nv, a.column == 1) ? fetched : 0], nr, nv);
         multiply({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row,
                   c + r * ldc + j, ldc, ahead, step});
       }
-      ahead = own ? next : ahead + steps * step;
+      ahead += steps * step;
     }
   }
 }

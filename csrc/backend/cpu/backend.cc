@@ -105,8 +105,9 @@ void add_piece(const SketchPiece& piece, std::vector<float>& out) {
   }
 }
 
-void update(float* p, float* m, float* v, const float* g, int64_t n, const AdamWCoefficients& c,
-            const AdamWCoefficients::Rate& rate) {
+// Coefficients by value and pointers that do not alias: only so is the loop vectorized, and as fast as memory.
+void update(float* __restrict p, float* __restrict m, float* __restrict v, const float* __restrict g, int64_t n,
+            AdamWCoefficients c, AdamWCoefficients::Rate rate) {
   for (int64_t i = 0; i < n; ++i) {
     const float grad = g[i] * c.scale;
     m[i] += (grad - m[i]) * c.one_minus_b1;
