@@ -28,7 +28,7 @@ void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequence
   constexpr int64_t kWord = components_per_word<T>;
   const int64_t d = shape.head_dim, page_numbers = shape.kv_heads * d * kPageTokens;
   const std::vector<PagedRows> tasks = cut(sequences);
-  const int64_t grain = std::max<int64_t>(1, 8192 / (shape.kv_heads * d));
+  const int64_t grain = std::max<int64_t>(1, 1536 / (shape.kv_heads * d));  // a line of the cache for each few numbers
   const auto stored = [](float x) {
     if constexpr (sizeof(T) == 2) {
       return to_bf16(x);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPageVectors = kPageTokens / kLanes;  // of keys
 static_assert(kPageTokens % kLanes == 0);
-constexpr int64_t kValuesAhead = 5;  // pages of values between what is multiplied and what is fetched
+constexpr int64_t kFetchedAhead = 5;  // pages between what is multiplied and what is fetched
 
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kValueRows = 6, kValueVectors = 4;
@@ -86,7 +86,7 @@ void value_tile(const ValueTile<T>& t) {
     const int64_t page = key / kPageTokens, row = key % kPageTokens / kStep * kStep * t.width;
     const int64_t end = std::min(t.last, (page + 1) * kPageTokens);
     const T* v = t.values.page(page) + row;
-    const T* ahead = t.values.page(std::min(page + kValuesAhead, last_page)) + row;
+    const T* ahead = t.values.page(std::min(page + kFetchedAhead, last_page)) + row;
     for (; key < end; v += kStep * t.width, ahead += kStep * t.width) {
       vf words[C], w[C];
 #pragma GCC unroll 4
@@ -121,13 +121,15 @@ template <class T>
 constexpr auto kValueTiles = value_tiles<T>(std::make_integer_sequence<int, kValueRows * kValueVectors>{});
 
 // scores[r][j] = sum over c < depth of q[r][c] * key j's component c, for r < rows and the keys of the first num_pages
-// pages. q's rows are ldq apart, scores' ldc.
+// pages. q's rows are ldq apart, scores' ldc. Meanwhile the first pages of `values` are fetched.
 template <class T>
-void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys, int64_t num_pages,
-                float* scores, ptrdiff_t ldc) {
+void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys,
+                const HeadPages<T>& values, int64_t num_pages, float* scores, ptrdiff_t ldc) {
   const int64_t vectors = num_pages * kPageVectors;
   const auto at = [&](int64_t v) {
-    return keys.page(v / kPageVectors) + v % kPageVectors * kLanes * components_per_word<T>;
+    const int64_t page = v / kPageVectors;
+    const T* start = page < num_pages ? keys.page(page) : values.page(std::min(page - num_pages, num_pages - 1));
+    return start + v % kPageVectors * kLanes * components_per_word<T>;
   };
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = std::min<int64_t>(kTileVectors, vectors - v);
@@ -137,7 +139,7 @@ void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, cons
     tile.ldc = ldc;
     for (int64_t c = 0; c < nv; ++c) {
       tile.keys[c] = at(v + c);
-      tile.ahead[c] = at(std::min(v + nv + c, vectors - 1));
+      tile.ahead[c] = at(v + c + kFetchedAhead * kPageVectors);
     }
     for (int64_t r = 0, nr; r < rows; r += nr) {
       nr = even_part(rows - r, kTileRows);
@@ -199,7 +201,7 @@ void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& ke
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < depth; ++j) q[i * padded + j] = queries.q[i][j] * queries.scale;
   }
-  score_keys(n, q, padded, depth, keys, num_pages, scores, ld);
+  score_keys(n, q, padded, depth, keys, values, num_pages, scores, ld);
   float max[kTileRows], total[kTileRows];
   for (int64_t i = 0; i < n; ++i) {
     shape_scores(queries, i, scores + i * ld);

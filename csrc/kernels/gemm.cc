@@ -111,14 +111,13 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
   const bool in_strips = streamed && (rows > kWideRows || w.codes) && !kBlocked;
   const int64_t inner = round_up(even_part(depth, in_strips ? streamed_block(rows) : whole), kChainSteps);
-  // Whole panels that a task of few rows takes at once, as long as every thread has some. Words that are widened leave
-  // no registers for it.
+  // Ranges of panels: of few rows as many for one thread as for another, with some worth the trouble in each.
+  const int64_t least = std::max<int64_t>(1, 120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
+  const int64_t ranges = streamed ? std::clamp<int64_t>(panels / least, 1, kStreamedRanges * num_threads()) : panels;
+  // Whole panels that a task of few rows takes at once. Words that are widened leave no registers for it.
   const int64_t whole_panels = out / kPanel;
   constexpr bool kSeveral = std::is_same_v<Engine, Floats> || std::is_same_v<Engine, Paired>;
-  const int64_t together = !kSeveral || w.codes ? 1 : even_part(ceil_div(panels, num_threads()), panels_across(rows));
-  const int64_t groups = ceil_div(panels, together);
-  const int64_t grain = std::max<int64_t>(streamed ? ceil_div(groups, kStreamedRanges * num_threads()) : 1,
-                                          120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel * together));
+  const int64_t most = kSeveral && !w.codes ? panels_across(rows) : 1;
   const auto one = [&](int64_t p, int64_t first, int64_t n) {
     const int64_t width = std::min(kPanel, out - p * kPanel);
     const float* block_bias = begin.bias ? begin.bias + p * kPanel : nullptr;
@@ -140,21 +139,24 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
           });
     }
   };
-  parallel_for(groups * row_blocks, grain, [&](int64_t task) {
-    const int64_t p = task % groups * together, first = task / groups * block_rows;
-    const int64_t end = std::min(p + together, panels), whole = std::min(end, whole_panels);
+  parallel_for(ranges * row_blocks, streamed ? 1 : least, [&](int64_t task) {
+    const int64_t range = task % ranges, first = task / ranges * block_rows;
+    const int64_t n = std::min(block_rows, rows - first), end = (range + 1) * panels / ranges;
     [[maybe_unused]] const ScopeOf<Engine> scope{};
-    int64_t next = p;
-    if constexpr (kSeveral) {
-      if (whole - p > 1) {
-        float* to = y + p * kPanel;
-        const float* start = begin.at_y ? to : begin.bias ? begin.bias + p * kPanel : nullptr;
-        multiply_across<Engine>(rows, whole - p, {a, lda, 1}, w.data + p * depth * kPanel, depth * kPanel, depth, start,
-                                begin.at_y ? ldy : 0, to, ldy);
-        next = whole;
+    for (int64_t p = range * panels / ranges, together; p < end; p += together) {
+      const int64_t left = std::min(end, whole_panels) - p;
+      together = left > 1 ? even_part(left, most) : 1;
+      if constexpr (kSeveral) {
+        if (together > 1) {
+          float* to = y + p * kPanel;
+          const float* start = begin.at_y ? to : begin.bias ? begin.bias + p * kPanel : nullptr;
+          multiply_across<Engine>(rows, together, {a, lda, 1}, w.data + p * depth * kPanel, depth * kPanel, depth,
+                                  start, begin.at_y ? ldy : 0, to, ldy);
+          continue;
+        }
       }
+      one(p, first, n);
     }
-    for (; next < end; ++next) one(next, first, std::min(block_rows, rows - first));
   });
 }
 

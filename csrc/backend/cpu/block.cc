@@ -216,7 +216,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   // Back to the residual stream: a part makes some of the columns, as many as the projection before it.
   const int64_t out = packed.out.out();
   const auto project = [&](auto&& multiply) {
-    const at::Tensor own = work.delta_NH.view({-1}).narrow(0, 0, n * out).view({n, out});
+    const at::Tensor own = parallel ? at::from_blob(floats(work.delta_NH), {n, out}) : work.delta_NH;
     multiply(floats(own));
     return parallel ? parallel->hidden(own) : own;
   };
