@@ -29,7 +29,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 17
+#define GYRE_ABI_VERSION 18
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -74,6 +74,8 @@ void gyre_cuda_info(char* out, size_t size);
 // Measured on this machine: read bandwidth in bytes/s and, in the type of a CPU model's arithmetic, the GEMM rate in
 // FLOP/s of Gyre's own linear kernel.
 gyre_status gyre_measure(int32_t compute, double* bandwidth, double* gemm_flops);
+// Measured on this machine: numbers per second that go through SwiGLU's kernel, an exponential each.
+gyre_status gyre_measure_rows(double* numbers);
 
 // A variant of the kernels for one instruction set.
 typedef struct {

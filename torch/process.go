@@ -49,6 +49,13 @@ func Measure(in Compute) (bandwidth, flops float64, err error) {
 	return bandwidth, flops, err
 }
 
+// MeasureRows measures for a fifth of a second how many numbers per second go through the kernel of SwiGLU, which takes
+// an exponential of each: the rate of the work on rows between the products.
+func MeasureRows() (numbers float64, err error) {
+	err = invoke(func() code { return C.gyre_measure_rows((*C.double)(&numbers)) })
+	return numbers, err
+}
+
 // InstructionSet is one variant of the kernels.
 type InstructionSet struct {
 	Name              string

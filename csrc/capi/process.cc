@@ -89,6 +89,21 @@ double multiply_rate(const Kernels& kernels, Precision precision) {
   return best_rate(work, [&] { parallel_for(tasks, 1, [&](int64_t) { kernels.tile_work(precision, kTiles); }); });
 }
 
+// All threads run SwiGLU on rows that stay in their caches: numbers per second.
+double activation_rate(const Kernels& kernels) {
+  constexpr int64_t kRows = 8, kWidth = 512, kTimes = 50, kFloats = 3 * kRows * kWidth;
+  const int64_t tasks = num_threads();
+  std::vector<float> rows(static_cast<size_t>(tasks * kFloats), 0.5f);
+  return best_rate(static_cast<double>(tasks * kTimes * kRows * kWidth), [&] {
+    parallel_for(tasks, 1, [&](int64_t t) {
+      float* gate_up = rows.data() + t * kFloats;
+      for (int64_t i = 0; i < kTimes; ++i) {
+        kernels.glu(GYRE_SILU, gate_up, kRows, kWidth, gate_up + 2 * kRows * kWidth);
+      }
+    });
+  });
+}
+
 }  // namespace
 }  // namespace gyre::capi
 
@@ -134,6 +149,14 @@ gyre_status gyre_measure(int32_t compute, double* bandwidth, double* gemm_flops)
     const bool half = compute == GYRE_COMPUTE_BF16;
     *gemm_flops =
         multiply_rate(*gyre::variant_in_use().kernels, half ? gyre::Precision::kBfloat16 : gyre::Precision::kFloat32);
+  });
+}
+
+gyre_status gyre_measure_rows(double* numbers) {
+  return guard([&] {
+    gyre::require_thread_setting();
+    gyre::require_isa_setting();
+    *numbers = activation_rate(*gyre::variant_in_use().kernels);
   });
 }
 

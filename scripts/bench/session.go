@@ -249,7 +249,7 @@ func (b *bench) measure(ctx context.Context) (work.Machine, error) {
 		return work.Machine{}, fmt.Errorf("measuring the machine: %w", err)
 	}
 	best := &b.report.Machine
-	best.Bandwidth, best.FLOPS, best.FLOPS16 = max(best.Bandwidth, f.Bandwidth), max(best.FLOPS, f.FLOPS),
-		max(best.FLOPS16, f.FLOPS16)
-	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS, FLOPS16: f.FLOPS16}, nil
+	*best = work.Machine{Bandwidth: max(best.Bandwidth, f.Bandwidth), FLOPS: max(best.FLOPS, f.FLOPS),
+		FLOPS16: max(best.FLOPS16, f.FLOPS16), Rows: max(best.Rows, f.Rows)}
+	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS, FLOPS16: f.FLOPS16, Rows: f.Rows}, nil
 }

@@ -168,5 +168,9 @@ func (s *server) probe() (worker.Figures, error) {
 		}
 	}
 	bandwidth, flops, err := torch.Measure(torch.ComputeF32)
-	return worker.Figures{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops}, err
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	numbers, err := torch.MeasureRows()
+	return worker.Figures{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops, Rows: numbers}, err
 }

@@ -135,9 +135,8 @@ func rows(header ...any) table.Writer {
 // comparison has a row for every case, program and type. Ratios are those of Gyre in its best type to the program,
 // repeat by repeat; floors stand where the program is at its best.
 func (r *Report) comparison(cases []*Case) string {
-	t := rows("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "peak GB",
-		"Gyre's speed ÷ its", "floor",
-		"Gyre's memory ÷ its", "floor")
+	t := rows("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "attainable", "peak GB",
+		"Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor")
 	for _, c := range cases {
 		title := c.Title
 		for _, p := range r.Programs {
@@ -147,11 +146,11 @@ func (r *Report) comparison(cases []*Case) string {
 			}
 			base, dtype := Split(p.Name)
 			row := table.Row{title, base, dtype, Over(samples, Sample.Speed),
-				number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
+				number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples), r.attainable(samples),
 				number(Over(samples, Sample.peak).Median / 1e9), "", "", "", ""}
 			if s, ok := r.beside(c, p.Name); ok {
-				row[7], row[8] = s.speed, mark("≥", s.floor.Speed, s.fast())
-				row[9], row[10] = number(s.memory.Median), mark("≤", s.floor.Memory, s.lean())
+				row[8], row[9] = s.speed, mark("≥", s.floor.Speed, s.fast())
+				row[10], row[11] = number(s.memory.Median), mark("≤", s.floor.Memory, s.lean())
 			}
 			t.AppendRow(row)
 			title = ""
@@ -212,6 +211,13 @@ func (r *Report) shares(samples []Sample) string {
 		return whole
 	}
 	return fmt.Sprintf("%s (%s, %s)", whole, first, decode)
+}
+
+func (r *Report) attainable(samples []Sample) string {
+	if r.OnDevice() {
+		return ""
+	}
+	return percent(Over(samples, Sample.attainable))
 }
 
 func (r *Report) turns(c *Case) string {

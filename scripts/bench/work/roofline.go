@@ -7,20 +7,24 @@ import (
 	"gyre/torch"
 )
 
-// Machine is what was measured beside the work: the rate at which memory is read in bytes/s and the peaks of matrix
-// products in FLOP/s, in f32 and in 16 bits.
+// Machine is what was measured beside the work: the rate at which memory is read in bytes/s, the peaks of matrix
+// products in FLOP/s, in f32 and in 16 bits, and the numbers per second of which an exponential is taken.
 type Machine struct {
 	Bandwidth float64 `json:"bandwidth"`
 	FLOPS     float64 `json:"flops"`
 	FLOPS16   float64 `json:"flops16,omitempty"`
+	Rows      float64 `json:"rows,omitempty"`
 }
 
 // Bounds are the least seconds of a task's phases on a machine. First is the time to every sequence's first token,
-// Decode the rest of a generation; tasks without such phases have Total alone.
+// Decode the rest of a generation; tasks without such phases have Total alone. Attainable is Total's share of the least
+// time in which products wait for exponentials, those of activations and of both softmaxes; 0 where these were not
+// measured.
 type Bounds struct {
-	First  float64 `json:"first,omitempty"`
-	Decode float64 `json:"decode,omitempty"`
-	Total  float64 `json:"total"`
+	First      float64 `json:"first,omitempty"`
+	Decode     float64 `json:"decode,omitempty"`
+	Total      float64 `json:"total"`
+	Attainable float64 `json:"attainable,omitempty"`
 }
 
 // decoder counts a model's work on a machine.
@@ -31,6 +35,9 @@ type decoder struct {
 	body, head float64 // parameters of the blocks' matrices and of the LM head
 	all        float64 // all parameters
 	scores     float64 // FLOPs of one query over one key, all heads and blocks
+	weighed    float64 // exponentials of the same
+	activated  float64 // exponentials of a token's activations
+	vocab      float64 // and of its logits
 	cache      float64 // bytes of keys and values of one position
 }
 
@@ -47,6 +54,8 @@ func newDecoder(c torch.ModelConfig, m Machine, half bool) decoder {
 		d.all += d.head
 	}
 	d.scores = float64(4 * c.NumLayers * q)
+	d.weighed, d.activated = float64(c.NumLayers*c.NumHeads), float64(c.NumLayers*c.IntermediateSize)
+	d.vocab = float64(c.VocabSize)
 	d.cache = 2 * d.number * float64(c.NumLayers*kv)
 	return d
 }
@@ -54,13 +63,15 @@ func newDecoder(c torch.ModelConfig, m Machine, half bool) decoder {
 // rows are positions of one sequence in a pass: new ones after past ones, with logits for some of them.
 type rows struct{ past, count, logits int }
 
-// flops is the arithmetic of a pass.
-func (d decoder) flops(pass []rows) (sum float64) {
+// arithmetic is that of a pass: FLOPs of products, and exponentials.
+func (d decoder) arithmetic(pass []rows) (flops, exponentials float64) {
 	for _, r := range pass {
-		n := float64(r.count)
-		sum += 2*d.body*n + 2*d.head*float64(r.logits) + d.scores*(n*float64(r.past)+n*(n+1)/2)
+		n, logits := float64(r.count), float64(r.logits)
+		seen := n*float64(r.past) + n*(n+1)/2
+		flops += 2*d.body*n + 2*d.head*logits + d.scores*seen
+		exponentials += d.activated*n + d.vocab*logits + d.weighed*seen
 	}
-	return sum
+	return flops, exponentials
 }
 
 // bytes are read by a pass: all weights once, and the keys and values of past positions, but for some that rows share.
@@ -72,13 +83,19 @@ func (d decoder) bytes(pass []rows, shared int) float64 {
 	return sum
 }
 
-// overlapped is the time of arithmetic and memory traffic that go on together.
-func (d decoder) overlapped(flops, bytes float64) float64 {
-	return max(flops/d.machine.FLOPS, bytes/d.machine.Bandwidth)
+// overlapped is the time of arithmetic and memory traffic that go on together. Exponentials count where their rate is
+// known.
+func (d decoder) overlapped(flops, exponentials, bytes float64) float64 {
+	arithmetic := flops / d.machine.FLOPS
+	if d.machine.Rows > 0 {
+		arithmetic += exponentials / d.machine.Rows
+	}
+	return max(arithmetic, bytes/d.machine.Bandwidth)
 }
 
 func (d decoder) pass(pass []rows, shared int) float64 {
-	return d.overlapped(d.flops(pass), d.bytes(pass, shared))
+	flops, exponentials := d.arithmetic(pass)
+	return d.overlapped(flops, exponentials, d.bytes(pass, shared))
 }
 
 // decode is the time of so many passes in which every sequence gets one token more.
@@ -97,7 +114,16 @@ func (d decoder) decode(histories []int, tokens, shared int) (seconds float64) {
 // pass, and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much room is
 // left. It is 0 for work that is not the model's alone. half: weights, keys and values are numbers of 16 bits.
 func Bound(t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
-	d := newDecoder(model, m, half)
+	products := m
+	products.Rows = 0
+	b := newDecoder(model, products, half).bounds(t)
+	if m.Rows > 0 && b.Total > 0 {
+		b.Attainable = b.Total / newDecoder(model, m, half).bounds(t).Total
+	}
+	return b
+}
+
+func (d decoder) bounds(t Task) Bounds {
 	if t.Adapters > 0 {
 		return Bounds{}
 	}
@@ -163,8 +189,8 @@ func commonPrefix(observations [][][]int32) int {
 	return len(common)
 }
 
-// backward is forward and backward, which is twice a forward; the context that a group's rows begin with is computed
-// once.
+// backward is forward and backward, which is twice a forward and takes all exponentials again; the context that a
+// group's rows begin with is computed once.
 func (d decoder) backward(groups, count, length, context int) float64 {
 	logits := length - context
 	if context == 0 {
@@ -172,8 +198,9 @@ func (d decoder) backward(groups, count, length, context int) float64 {
 	}
 	pass := append(slices.Repeat([]rows{{past: context, count: length - context, logits: logits}}, count),
 		rows{count: context})
-	return d.overlapped(3*float64(groups)*d.flops(pass), 3*d.bytes(nil, 0))
+	flops, exponentials := d.arithmetic(pass)
+	return d.overlapped(3*float64(groups)*flops, 2*float64(groups)*exponentials, 3*d.bytes(nil, 0))
 }
 
 // optimizer reads weights, gradients and two moments, all in f32, and writes all but the gradients.
-func (d decoder) optimizer() float64 { return d.overlapped(0, 7*4*d.all) }
+func (d decoder) optimizer() float64 { return d.overlapped(0, 0, 7*4*d.all) }

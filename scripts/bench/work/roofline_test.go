@@ -58,6 +58,22 @@ func TestBoundCountsSharedTokensOnce(t *testing.T) {
 	}
 }
 
+// By hand: log-probs of 4 × 256 tokens take 0.28 TFLOP, 47 million exponentials of activations, 50 of logits and 36 of
+// attention; decoding one sequence waits for memory meanwhile.
+func TestAttainable(t *testing.T) {
+	machine := Machine{Bandwidth: 28e9, FLOPS: 1e12, Rows: 1e9}
+	for name, want := range map[string]float64{"logprobs": 0.68, "generate/1": 1} {
+		task := Task{Case: find(t, name)}
+		if got := Bound(task, smollm2, machine, false).Attainable; math.Abs(got-want) > 0.01 {
+			t.Errorf("%s: %.3f attainable, expected %.2f", name, got, want)
+		}
+	}
+	machine.Rows = 0
+	if got := Bound(Task{Case: find(t, "logprobs")}, smollm2, machine, false).Attainable; got != 0 {
+		t.Errorf("%v attainable where no exponentials were measured, expected 0", got)
+	}
+}
+
 func TestCommonPrefix(t *testing.T) {
 	if n := commonPrefix([][][]int32{{{1, 2, 3}}, {{1, 2, 4, 5}}, {{1, 2}}}); n != 2 {
 		t.Errorf("common prefix of %d tokens, expected 2", n)

@@ -41,10 +41,11 @@ type Figures struct {
 	Output       []int32   `json:"output,omitempty"`        // of a greedy continuation
 	// Parts splits the time of a task that has parts, in seconds.
 	Parts map[string]float64 `json:"parts,omitempty"`
-	// Bandwidth and FLOPS answer a probe of the machine.
+	// These answer a probe of the machine: work.Machine.
 	Bandwidth float64 `json:"bandwidth,omitempty"`
 	FLOPS     float64 `json:"flops,omitempty"`
 	FLOPS16   float64 `json:"flops16,omitempty"`
+	Rows      float64 `json:"rows,omitempty"`
 }
 
 // Line is any line that a worker writes.
