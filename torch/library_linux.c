@@ -18,17 +18,17 @@
 // clang-format off
 #define FUNCTIONS(F) \
   F(abi_version) F(build_info) F(bytes_free) F(check_tensor_parallel) F(cuda_info) F(describe_isa) F(engine_abort) \
-  F(engine_dismiss) F(engine_follow) F(engine_forget) F(engine_free) F(engine_new) F(engine_poll) \
-  F(engine_set_draft) F(engine_set_vocabulary) F(engine_sleep) F(engine_stats) F(engine_step) F(engine_submit) \
-  F(gradients_add) F(gradients_add_weights) F(gradients_begin_lane) F(gradients_dot) F(gradients_free) F(gradients_held) \
+  F(engine_dismiss) F(engine_follow) F(engine_forget) F(engine_free) F(engine_new) F(engine_poll) F(engine_set_draft) \
+  F(engine_set_vocabulary) F(engine_sleep) F(engine_stats) F(engine_step) F(engine_submit) F(gradients_add) \
+  F(gradients_add_weights) F(gradients_begin_lane) F(gradients_dot) F(gradients_free) F(gradients_held) \
   F(gradients_new) F(gradients_products) F(gradients_sketch) F(gradients_zero) F(group_abort) F(group_all_gather) \
   F(group_free) F(group_new) F(group_traffic) F(loss_at) F(measure) F(measure_rows) F(message) F(model_adapt) \
-  F(model_device) F(model_free) F(model_freeze) F(model_gather) F(model_held) F(model_logits) F(model_new) F(model_parameter) \
-  F(model_parameter_count) F(model_score) F(model_set_recompute) F(model_tensor_parallel) F(model_touch) \
-  F(model_values) F(model_work) F(optimizer_configure) F(optimizer_free) F(optimizer_held) F(optimizer_new) \
-  F(optimizer_set_steps) F(optimizer_step) F(optimizer_steps) F(peak_rss) F(policy_backward) F(set_threads) \
-  F(store_claim) F(store_find) F(store_free) F(store_open_file) F(store_open_tcp) F(store_set) F(tensor_copy_in) \
-  F(tensor_copy_out) F(tensor_free) F(tensor_info) F(threads) F(value_backward)
+  F(model_device) F(model_free) F(model_freeze) F(model_gather) F(model_held) F(model_logits) F(model_new) \
+  F(model_parameter) F(model_parameter_count) F(model_score) F(model_set_recompute) F(model_tensor_parallel) \
+  F(model_touch) F(model_values) F(model_work) F(optimizer_configure) F(optimizer_free) F(optimizer_held) \
+  F(optimizer_new) F(optimizer_set_steps) F(optimizer_step) F(optimizer_steps) F(peak_rss) F(policy_backward) \
+  F(set_threads) F(store_claim) F(store_find) F(store_free) F(store_open_file) F(store_open_tcp) F(store_set) \
+  F(tensor_copy_in) F(tensor_copy_out) F(tensor_free) F(tensor_info) F(threads) F(value_backward)
 // clang-format on
 
 // What a function is until the library is loaded: the end of the program, as the system's loader would end it.

@@ -28,7 +28,8 @@ void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequence
   constexpr int64_t kWord = components_per_word<T>;
   const int64_t d = shape.head_dim, page_numbers = shape.kv_heads * d * kPageTokens;
   const std::vector<PagedRows> tasks = cut(sequences);
-  const int64_t grain = std::max<int64_t>(1, 1536 / (shape.kv_heads * d));  // a line of the cache for each few numbers
+  // Every word of a key goes to a cache line of its own: few rows are worth a thread.
+  const int64_t grain = std::max<int64_t>(1, 1536 / (shape.kv_heads * d));
   const auto stored = [](float x) {
     if constexpr (sizeof(T) == 2) {
       return to_bf16(x);
