@@ -15,16 +15,20 @@ class Pace {
   // to be right.
   bool pays(double probability, int64_t sequences, int64_t extra, double right) const;
   void measured(int64_t sequences, int64_t extra, double seconds);
+  // Whether a pass of n sequences should try nothing, so that the time of their rows alone is known.
+  bool unknown(int64_t sequences) const { return groups_[group(sequences)].tried >= kTries; }
   // Of a pass of n sequences' rows alone; 0: none measured.
   double seconds(int64_t sequences) const { return groups_[group(sequences)].seconds; }
   double slope(int64_t sequences) const { return groups_[group(sequences)].slope; }
 
  private:
   static constexpr double kFirstSlope = 0.3;
+  static constexpr int kTries = 64;
   struct Passes {
     double slope = kFirstSlope;
     double seconds = 0;     // of a pass of so many rows
     int64_t sequences = 0;  // 0: none measured
+    int tried = kTries;     // passes with further rows since the last one without
   };
   static size_t group(int64_t sequences);
 

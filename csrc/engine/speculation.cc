@@ -142,7 +142,7 @@ bool Speculation::add_guesses(std::span<Sequence* const> sampled, std::span<Chai
 
 void Speculation::propose(std::span<Sequence* const> sampled, bool alone,
                           const std::function<void(Sequence&, std::span<const int32_t>)>& extend) {
-  if (!alone && !always_) return;
+  if (!always_ && (!alone || pace_.unknown(std::ssize(sampled)))) return;
   std::vector<Chain> chains(sampled.size());
   for (size_t i = 0; i < sampled.size(); ++i) {
     if (takes_part(*sampled[i])) chains[i] = look_up(*sampled[i]);
