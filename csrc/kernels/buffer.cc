@@ -28,7 +28,9 @@ char* map(size_t bytes) {
   const size_t before = round_up(reinterpret_cast<uintptr_t>(all), kHugePage) - reinterpret_cast<uintptr_t>(all);
   if (before > 0) munmap(first, before);
   munmap(first + before + bytes, kHugePage - before);
-  ask_for_huge_pages(first + before, bytes);
+#ifdef __linux__
+  madvise(first + before, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a refusal costs speed only
+#endif
   return first + before;
 }
 
@@ -158,14 +160,6 @@ void release_idle_memory() {
   idle_memory().release();
 #ifdef __GLIBC__
   malloc_trim(0);  // it keeps what libtorch's tensors leave, which no buffer can use
-#endif
-}
-
-void ask_for_huge_pages(void* memory, size_t bytes) {
-#ifdef __linux__
-  const auto at = reinterpret_cast<uintptr_t>(memory), begin = round_up(at, kHugePage);
-  const uintptr_t end = (at + bytes) / kHugePage * kHugePage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a refusal costs speed only
 #endif
 }
 

@@ -30,9 +30,6 @@ class Buffer {
 // Gives back to the system the memory that freed large buffers and tensors left: before a phase that needs little.
 void release_idle_memory();
 
-// Asks for huge pages where whole ones lie in this memory.
-void ask_for_huge_pages(void* memory, size_t bytes);
-
 // Gives back the memory of these floats, which are no longer needed and may read as zeros from now on.
 void discard_pages(float* data, int64_t count);
 

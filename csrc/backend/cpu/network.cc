@@ -30,10 +30,8 @@ CpuPages::CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages)
       layers_(layers),
       precision_(config.precision()) {
   const int64_t count = layers_ * num_pages_ * page_bytes_ + kPageMargin * bytes_of(precision_);
-  for (at::Tensor* numbers : {&keys_, &values_}) {
-    *numbers = at::empty({count}, at::kByte);
-    ask_for_huge_pages(numbers->data_ptr(), static_cast<size_t>(count));
-  }
+  keys_ = at::empty({count}, at::kByte);
+  values_ = at::empty({count}, at::kByte);
 }
 
 PageMemory CpuPages::layer(int64_t layer) {
