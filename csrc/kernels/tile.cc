@@ -171,7 +171,8 @@ constexpr Tiles tiles(std::integer_sequence<int, I...>) {
 }
 using Sizes = std::make_integer_sequence<int, kTileRows * kMostColumns>;
 
-// By unit column, then by how much is fetched ahead: nothing, a row of a panel per step, its half, a line.
+// By unit column, then by how much is fetched ahead: nothing, a row of a panel per step, what each of two tiles
+// fetches of it, a line.
 template <class Engine>
 constexpr Tiles kTiles[2][4] = {{tiles<Engine, false, 0>(Sizes{}), tiles<Engine, false, kRowLines>(Sizes{}),
                                  tiles<Engine, false, kSharedLines>(Sizes{}), tiles<Engine, false, 1>(Sizes{})},

@@ -73,12 +73,12 @@ func (s Sample) DecodeSpeed() float64 {
 // were not measured.
 func (s Sample) whole() float64 { return s.Bounds.Total / s.Seconds }
 
-// attainable is the share that is left to products where they wait for exponentials.
-func (s Sample) attainable() float64 { return s.Bounds.Attainable }
-
 func (s Sample) first() float64 { return s.phase(s.Bounds.First / s.FirstSeconds) }
 
 func (s Sample) decode() float64 { return s.phase(s.Bounds.Decode / (s.Seconds - s.FirstSeconds)) }
+
+// attainable is the share that is left to products where they wait for exponentials.
+func (s Sample) attainable() float64 { return s.Bounds.Attainable }
 
 func (s Sample) phase(share float64) float64 {
 	if s.LaterTokens == 0 {
