@@ -54,6 +54,14 @@ void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequence
   });
 }
 
+bool finite(const QueryTile& queries, int64_t depth) {
+  vf zeros{};
+  for (int64_t i = 0; i < queries.count; ++i) {
+    for (int64_t j = 0; j < depth; j += kLanes) zeros += load_first(queries.o[i] + j, depth - j) * 0.0f;
+  }
+  return reduce_sum(zeros) == 0;
+}
+
 template <class T>
 void attend_pages(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
                   const PageMemory& pages, float* o, int64_t ld_o, float* logsumexp) {
@@ -88,7 +96,11 @@ void attend_pages(const AttentionShape& shape, std::span<const PagedRows> sequen
         return HeadPages<T>{static_cast<const T*>(numbers) + kv_head * head_numbers, shape.kv_heads * head_numbers,
                             rows.pages + skipped};
       };
-      attend_tile<T>(queries, d, head_pages(pages.keys), head_pages(pages.values));
+      const HeadPages<T> keys = head_pages(pages.keys), values = head_pages(pages.values);
+      attend_tile<T>(queries, d, keys, values);
+      if (queries.count == 1 || finite(queries, d)) continue;
+      // Probabilities of keys that a query does not see are zeros, but values there may not be finite.
+      for (int64_t i = 0; i < queries.count; ++i) attend_tile<T>(queries.only(i), d, keys, values);
     }
   });
 }

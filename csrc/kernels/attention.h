@@ -7,8 +7,7 @@
 //              keys                                  values
 //   float32    [page][kv_head][head_dim][16]         [page][kv_head][16][head_dim]
 //   bfloat16   [page][kv_head][head_dim / 2][16][2]  [page][kv_head][8][head_dim][2]
-// bf16 numbers are widened as they are read, or, with AMX, multiplied as they are by queries and probabilities that are
-// each the sum of two bf16 numbers (attention_blocked.cc): all sums are f32.
+// Where they are bf16, queries and probabilities are rounded to it before they are multiplied; all sums are f32.
 #pragma once
 
 #include <cmath>
@@ -70,7 +69,7 @@ struct Segment {
 
 // Inputs of the backward pass over whole packed sequences.
 struct AttentionBackward {
-  Precision precision;  // k and v are rounded to it first, as store_kv does
+  Precision precision;  // q, k and v are rounded to it first, as store_kv and attend do
   std::span<const Segment> segments;
   const float *q, *k, *v;  // after rope
   int64_t ld_q, ld_k, ld_v;

@@ -1,12 +1,9 @@
-// attend_tile<uint16_t> by the matrix unit. Queries and probabilities enter each as the sum of two bf16 numbers, which
-// have 16 of their 24 bits (keys and values are bf16 as they are): the results are as good as those of float32 but for
-// the last bits.
+// attend_tile<uint16_t> by the matrix unit.
 //
-// The order of a score: for every 32 components the block of the upper numbers, then that of the lower ones. Of a sum
-// of values: for every page the same. Pages after a query's own last one add zeros.
+// The order of a score: 32 components at a time, as of any product (precision.h). Of a sum of values: for every page
+// the same. Pages after a query's own last one add zeros.
 #if defined(__AMX_BF16__)
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "kernels/attention_tile.h"
@@ -18,22 +15,6 @@ namespace {
 
 constexpr int64_t kPageWords = kPageTokens / 2;  // of a row of probabilities
 static_assert(kPageWords <= kChainSteps && kMostQueries == 16);
-
-// Rows of numbers as words of two bf16 numbers, twice: number = upper + lower.
-struct Halves {
-  float *upper, *lower;
-  ptrdiff_t row;  // words
-};
-
-// Two vectors of numbers as two of words.
-[[gnu::always_inline]] inline void split(vf first, vf second, float* upper_words, float* lower_words) {
-  const __m512bh high = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
-  const __m512i bits = (__m512i)high;
-  const vf rest_first = first - (vf)_mm512_cvtpbh_ps((__m256bh)_mm512_castsi512_si256(bits)),
-           rest_second = second - (vf)_mm512_cvtpbh_ps((__m256bh)_mm512_extracti64x4_epi64(bits, 1));
-  store(upper_words, (vf)bits);
-  store(lower_words, (vf)_mm512_cvtne2ps_pbh((__m512)rest_second, (__m512)rest_first));
-}
 
 // Keys and values as the products take them: words, 16 of a page's keys or `depth` components of two keys in a row.
 struct Words {
@@ -54,8 +35,8 @@ constexpr int64_t kPagesAhead = 4;  // pages between what is multiplied and what
 
 // Scores of one or two pages by `blocks` blocks of `steps` words each.
 template <bool kTwo>
-void score_pages(const Halves& q, int64_t steps, int64_t blocks, const float* first, const float* second, bool resume,
-                 float* scores, ptrdiff_t ldc, const float* first_ahead, const float* second_ahead) {
+void score_pages(const float* q, ptrdiff_t ldq, int64_t steps, int64_t blocks, const float* first, const float* second,
+                 bool resume, float* scores, ptrdiff_t ldc, const float* first_ahead, const float* second_ahead) {
   if (resume) {
     GYRE_LOAD(0, scores, ldc);
     if constexpr (kTwo) GYRE_LOAD(1, scores + kPageTokens, ldc);
@@ -64,33 +45,27 @@ void score_pages(const Halves& q, int64_t steps, int64_t blocks, const float* fi
     GYRE_ZERO(1);
   }
   for (int64_t at = 0; at < blocks * steps; at += steps) {
-    GYRE_LOAD(4, q.upper + at, q.row);
-    GYRE_LOAD(5, q.lower + at, q.row);
+    GYRE_LOAD(4, q + at, ldq);
     GYRE_LOAD(6, first + at * kPageTokens, kPageTokens);
     GYRE_MULTIPLY(0, 4, 6);
-    fetch(first_ahead, steps / 2);
+    fetch(first_ahead, steps);
     if constexpr (kTwo) {
       GYRE_LOAD(7, second + at * kPageTokens, kPageTokens);
       GYRE_MULTIPLY(1, 4, 7);
+      fetch(second_ahead, steps);
     }
-    fetch(second_ahead, steps / 2);
-    GYRE_MULTIPLY(0, 5, 6);
-    fetch(first_ahead, steps - steps / 2);
-    if constexpr (kTwo) GYRE_MULTIPLY(1, 5, 7);
-    fetch(second_ahead, steps - steps / 2);
   }
   GYRE_STORE(0, scores, ldc);
   if constexpr (kTwo) GYRE_STORE(1, scores + kPageTokens, ldc);
 }
 
-void score_words(int64_t rows, Halves q, int64_t words, const Words& keys, const Words& values, float* scores,
-                 ptrdiff_t ldc) {
+void score_words(int64_t rows, const float* q, ptrdiff_t ldq, int64_t words, const Words& keys, const Words& values,
+                 float* scores, ptrdiff_t ldc) {
   const PairsScope registers;
   const int64_t whole = words / kChainSteps, rest = words % kChainSteps;
   for (int64_t begin = 0; begin < words; begin = begin == 0 && whole > 0 ? whole * kChainSteps : words) {
     const bool blocks = begin == 0 && whole > 0;
     const int64_t steps = blocks ? kChainSteps : rest, count = blocks ? whole : 1;
-    const Halves at{q.upper + begin, q.lower + begin, q.row};
     const auto page = [&](int64_t p) {
       return p < keys.count ? keys.page(p) + begin * kPageTokens
                             : values.page(std::min(p - keys.count, keys.count - 1));
@@ -98,15 +73,17 @@ void score_words(int64_t rows, Halves q, int64_t words, const Words& keys, const
     set_shapes({rows, steps, 4, 2});
     for (int64_t p = 0; p < keys.count; p += 2) {
       const auto score = p + 1 < keys.count ? score_pages<true> : score_pages<false>;
-      score(at, steps, count, page(p), page(p + 1), begin > 0, scores + p * kPageTokens, ldc, page(p + kPagesAhead),
-            page(p + kPagesAhead + 1));
+      score(q + begin, ldq, steps, count, page(p), page(p + 1), begin > 0, scores + p * kPageTokens, ldc,
+            page(p + kPagesAhead), page(p + kPagesAhead + 1));
     }
   }
 }
 
-// kVectors vectors of columns of the sums over all pages, from column `at` on.
+// kVectors vectors of columns of the sums over all pages, from column `at` on. p: words, `row` of them from one query's
+// to the next's.
 template <int kVectors>
-void sum_pages(const Halves& p, const Words& values, int64_t depth, int64_t at, float* sums, ptrdiff_t ldc) {
+void sum_pages(const float* p, ptrdiff_t row, const Words& values, int64_t depth, int64_t at, float* sums,
+               ptrdiff_t ldc) {
   GYRE_ZERO(0);
   GYRE_ZERO(1);
   GYRE_ZERO(2);
@@ -114,39 +91,24 @@ void sum_pages(const Halves& p, const Words& values, int64_t depth, int64_t at, 
   for (int64_t i = 0; i < values.count; ++i) {
     const float *v = values.page(i) + at,
                 *ahead = values.page(std::min(i + kPagesAhead, values.count - 1)) + at * kPageWords;
-    GYRE_LOAD(4, p.upper + i * kPageWords, p.row);
-    GYRE_LOAD(5, p.lower + i * kPageWords, p.row);
+    GYRE_LOAD(4, p + i * kPageWords, row);
     GYRE_LOAD(6, v, depth);
     GYRE_MULTIPLY(0, 4, 6);
-    fetch(ahead, 4);
+    fetch(ahead, 8);
     if constexpr (kVectors > 1) {
       GYRE_LOAD(7, v + kLanes, depth);
       GYRE_MULTIPLY(1, 4, 7);
-      fetch(ahead, 4);
-    }
-    GYRE_MULTIPLY(0, 5, 6);
-    fetch(ahead, 4);
-    if constexpr (kVectors > 1) {
-      GYRE_MULTIPLY(1, 5, 7);
-      fetch(ahead, 4);
+      fetch(ahead, 8);
     }
     if constexpr (kVectors > 2) {
       GYRE_LOAD(6, v + 2 * kLanes, depth);
       GYRE_MULTIPLY(2, 4, 6);
-      fetch(ahead, 4);
+      fetch(ahead, 8);
     }
     if constexpr (kVectors > 3) {
       GYRE_LOAD(7, v + 3 * kLanes, depth);
       GYRE_MULTIPLY(3, 4, 7);
-      fetch(ahead, 4);
-    }
-    if constexpr (kVectors > 2) {
-      GYRE_MULTIPLY(2, 5, 6);
-      fetch(ahead, 4);
-    }
-    if constexpr (kVectors > 3) {
-      GYRE_MULTIPLY(3, 5, 7);
-      fetch(ahead, 4);
+      fetch(ahead, 8);
     }
   }
   GYRE_STORE(0, sums, ldc);
@@ -155,32 +117,16 @@ void sum_pages(const Halves& p, const Words& values, int64_t depth, int64_t at, 
   if constexpr (kVectors > 3) GYRE_STORE(3, sums + 3 * kLanes, ldc);
 }
 
-void sum_words(int64_t rows, const Halves& p, const Words& values, int64_t depth, float* sums, ptrdiff_t ldc) {
-  constexpr void (*kByVectors[])(const Halves&, const Words&, int64_t, int64_t, float*, ptrdiff_t) = {
+void sum_words(int64_t rows, const float* p, ptrdiff_t row, const Words& values, int64_t depth, float* sums,
+               ptrdiff_t ldc) {
+  constexpr void (*kByVectors[])(const float*, ptrdiff_t, const Words&, int64_t, int64_t, float*, ptrdiff_t) = {
       sum_pages<1>, sum_pages<2>, sum_pages<3>, sum_pages<4>};
   const PairsScope registers;
   set_shapes({rows, kPageWords, 4, 2});
   for (int64_t at = 0; at < depth; at += 4 * kLanes) {
     const int64_t vectors = std::min<int64_t>(4, ceil_div(depth - at, kLanes));
-    kByVectors[vectors - 1](p, values, depth, at, sums + at, ldc);
+    kByVectors[vectors - 1](p, row, values, depth, at, sums + at, ldc);
   }
-}
-
-// exp(score - max) of n scores, in halves, zeros after them up to `keys`, a multiple of kPageTokens. Returns the sum.
-float split_exponentials(const float* scores, int64_t n, int64_t keys, float max, float* upper_words,
-                         float* lower_words) {
-  vf sum{};
-  const auto next = [&](int64_t j) {
-    if (j >= n) return vf{};
-    const vf p = exponential(load(scores + j) - max);
-    sum += p;
-    return p;
-  };
-  for (int64_t j = 0; j < keys; j += 2 * kLanes) {  // may write half a vector of words too many
-    const vf first = next(j), second = next(j + kLanes);
-    split(first, second, upper_words + j / 2, lower_words + j / 2);
-  }
-  return reduce_sum(sum);
 }
 
 // A copy of a page of values in which keys from `limit` on are zeros: nobody may have written them yet.
@@ -198,44 +144,31 @@ thread_local Buffer page_scratch;  // of the function below
 template <>
 void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
                            const HeadPages<uint16_t>& values) {
-  const int64_t n = queries.count, num_pages = queries.pages(), ld = num_pages * kPageTokens;
-  const int64_t padded = round_up(depth, 2 * kLanes), words = padded / 2, p_words = round_up(ld / 2, kLanes);
-  page_scratch.reserve(n * (ld + padded + 2 * words + 2 * p_words) + padded + kPageWords * depth + kPageMargin);
+  const int64_t n = queries.count, num_pages = queries.pages(), ld = round_up(num_pages * kPageTokens, 2 * kLanes);
+  const int64_t padded = round_up(depth, 2 * kLanes), words = padded / 2;
+  page_scratch.reserve(n * (ld + padded + words) + kPageWords * depth + kPageMargin);
   float* at = page_scratch.data();
   const auto take = [&](int64_t floats) { return std::exchange(at, at + floats); };
-  float *scores = take(n * ld), *sums = take(n * padded), *q = take(padded);
-  const Halves queries_halves{take(n * words), take(n * words), words},
-      p{take(n * p_words), take(n * p_words), p_words};
+  float *scores = take(n * ld), *sums = take(n * padded), *q = take(n * words);
   float* last = take(kPageWords * depth + kPageMargin);
 
-  std::fill(q + depth, q + padded, 0.0f);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < depth; ++j) q[j] = queries.q[i][j] * queries.scale;
-    for (int64_t j = 0; j < padded; j += 2 * kLanes) {
-      split(load(q + j), load(q + j + kLanes), queries_halves.upper + i * words + j / 2,
-            queries_halves.lower + i * words + j / 2);
-    }
-  }
-  score_words(n, queries_halves, depth / 2, {keys, num_pages, nullptr}, {values, num_pages, nullptr}, scores, ld);
+  for (int64_t i = 0; i < n; ++i) to_operand(queries.q[i], depth, q + i * words);
+  score_words(n, q, words, depth / 2, {keys, num_pages, nullptr}, {values, num_pages, nullptr}, scores, ld);
 
   float max[kMostQueries], total[kMostQueries];
   for (int64_t i = 0; i < n; ++i) {
-    shape_scores(queries, i, scores + i * ld);
-    max[i] = largest_score(scores + i * ld, queries.limit[i]);
-    total[i] =
-        split_exponentials(scores + i * ld, queries.limit[i], ld, max[i], p.upper + i * p_words, p.lower + i * p_words);
+    float* own = scores + i * ld;
+    for (int64_t j = 0; j < queries.limit[i]; j += kLanes) store(own + j, load(own + j) * queries.scale);
+    shape_scores(queries, i, own);
+    max[i] = largest_score(own, queries.limit[i]);
+    total[i] = exponentiate<uint16_t>(own, queries.limit[i], ld, max[i]);
   }
 
   const int64_t used = queries.limit[n - 1] % kPageTokens;
   const float* last_page = reinterpret_cast<const float*>(values.page(num_pages - 1));
   if (used > 0) copy_first_values(last_page, used, depth, last);
-  sum_words(n, p, {values, num_pages, used > 0 ? last : nullptr}, depth, sums, padded);
-  for (int64_t i = 0; i < n; ++i) {
-    const float inverse = 1.0f / total[i];
-    // The zero added makes one of both zeros: which it is may depend on how many pages the other queries see.
-    for (int64_t j = 0; j < depth; ++j) queries.o[i][j] = sums[i * padded + j] * inverse + 0.0f;
-    if (queries.logsumexp[i]) *queries.logsumexp[i] = max[i] + std::log(total[i]);
-  }
+  sum_words(n, scores, ld, {values, num_pages, used > 0 ? last : nullptr}, depth, sums, padded);
+  for (int64_t i = 0; i < n; ++i) store_output(queries, i, sums + i * padded, depth, max[i], total[i]);
 }
 
 }  // namespace gyre

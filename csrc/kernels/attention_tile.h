@@ -1,14 +1,18 @@
 // Attention of a few queries over paged keys and values, and its two products, on register tiles. As in tile.h every
 // element is one chain of fused multiply-adds in ascending order, resumed exactly from memory, so queries and keys may
-// be cut in any way without changing a bit. While a page is multiplied, a later one is fetched: pages lie anywhere in
-// memory, and no hardware prefetcher guesses where.
+// be cut in any way without changing a bit. Over numbers of bf16 the other factors are rounded to it, too: queries, and
+// probabilities before they are divided by their sum. While a page is multiplied, a later one is fetched: pages lie
+// anywhere in memory, and no hardware prefetcher guesses where.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "kernels/attention.h"
+#include "kernels/bf16.h"
 #include "kernels/panel.h"
 #include "kernels/vec.h"
 
@@ -39,6 +43,7 @@ struct QueryTile {
   int64_t start[kMostQueries];     // the first key that each sees, ascending
   float scale, cap;                // AttentionShape
   int64_t pages() const { return (limit[count - 1] + kPageTokens - 1) / kPageTokens; }
+  QueryTile only(int64_t i) const { return {1, {q[i]}, {o[i]}, {logsumexp[i]}, {limit[i]}, {start[i]}, scale, cap}; }
 };
 
 // o of every query: the values weighted with the softmax of its scores. At most kQueriesAtOnce<T> queries.
@@ -77,6 +82,39 @@ inline float largest_score(float* scores, int64_t n) {
     best = maximum(load(scores + whole), best);
   }
   return reduce_max(best);
+}
+
+// Turns n scores into probabilities exp(score - max) as operands of T, zeros after them up to `keys`, a multiple of 2 *
+// kLanes. Returns their sum before they are rounded.
+template <class T>
+float exponentiate(float* scores, int64_t n, int64_t keys, float max) {
+  vf sum{};
+  const auto next = [&](int64_t j) {
+    if (j >= n) return vf{};
+    const vf p = exponential(load(scores + j) - max);
+    sum += p;
+    return p;
+  };
+  for (int64_t j = 0; j < keys; j += 2 * kLanes) {
+    float both[2 * kLanes];
+    store(both, next(j));
+    store(both + kLanes, next(j + kLanes));
+    if constexpr (sizeof(T) == 2) {
+      to_operand(both, 2 * kLanes, scores + (kWords ? j / 2 : j));
+    } else {
+      std::copy_n(both, 2 * kLanes, scores + j);
+    }
+  }
+  return reduce_sum(sum);
+}
+
+// A query's output from the weighted sums of values, and the logsumexp of its scores.
+inline void store_output(const QueryTile& queries, int64_t query, const float* sums, int64_t depth, float max,
+                         float total) {
+  const float inverse = 1.0f / total;
+  // The zero added makes one of both zeros: which it is may depend on how many keys the other queries see.
+  for (int64_t j = 0; j < depth; ++j) queries.o[query][j] = sums[j] * inverse + 0.0f;
+  if (queries.logsumexp[query]) *queries.logsumexp[query] = max + std::log(total);
 }
 
 }  // namespace gyre

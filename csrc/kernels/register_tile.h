@@ -3,7 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/bf16.h"
+#include "kernels/panel.h"
 #include "kernels/vec.h"
 
 namespace gyre {
@@ -40,5 +47,80 @@ template <int R, int C>
     for (int c = 0; c < C; ++c) store(to + r * row + c * kLanes, acc[r][c]);
   }
 }
+
+// The engines of panel.h that work in registers. A step adds the products of a[r * row] ..., kNumbers side by side, and
+// the words that load(c) gives of column vector c.
+struct Floats {
+  static constexpr int kNumbers = 1;
+  template <int R, int C, class Load>
+  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, Load&& load) {
+    vf w[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) w[c] = load(c);
+    add_products<R, C>(acc, a, row, w);
+  }
+};
+
+// Does nothing, but has all accumulators in registers at this point: the compiler would otherwise begin the products
+// after it early and, where every register is taken, spill accumulators to do so.
+template <int R, int C>
+[[gnu::always_inline]] inline void settle([[maybe_unused]] RegisterTile<R, C>& acc) {
+#if defined(__x86_64__)
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) asm("" : "+v"(acc[r][c]));
+  }
+#endif
+}
+
+struct Widened {
+  static constexpr int kNumbers = 2;
+  template <int R, int C, class Load>
+  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, Load&& load) {
+    if constexpr (R < C) {  // few rows: their numbers stay in registers, the panel's pass through
+      vf odd[R], even[R];
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) odd[r] = splat(a[r * row]), even[r] = splat(a[r * row + 1]);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) {
+        const vf words = load(c), high = upper(words), low = lower(words);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) acc[r][c] += odd[r] * high;
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) acc[r][c] += even[r] * low;
+      }
+    } else {
+      vf w[C];
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) w[c] = upper(load(c));
+      add_products<R, C>(acc, a, row, w);
+      settle<R, C>(acc);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) w[c] = lower(load(c));
+      add_products<R, C>(acc, a + 1, row, w);
+    }
+  }
+};
+
+#if defined(__AVX512BF16__)
+struct Paired {
+  static constexpr int kNumbers = 1;
+  template <int R, int C, class Load>
+  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, Load&& load) {
+    vf w[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) w[c] = load(c);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      int32_t word;
+      std::memcpy(&word, a + r * row, sizeof word);
+      const auto x = (__m512bh)_mm512_set1_epi32(word);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], (__m512bh)w[c], x);
+    }
+  }
+};
+#endif
 
 }  // namespace gyre

@@ -4,88 +4,10 @@
 #include <array>
 #include <utility>
 
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
-
-#include "kernels/bf16.h"
 #include "kernels/panel.h"
 #include "kernels/register_tile.h"
 
 namespace gyre {
-
-struct Floats {
-  static constexpr int kNumbers = 1;  // of a that a step takes, where they lie side by side
-  template <int R, int C>
-  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, const float* b) {
-    vf w[C];
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
-    add_products<R, C>(acc, a, row, w);
-  }
-};
-
-// Does nothing, but has all accumulators in registers at this point: the compiler would otherwise begin the products
-// after it early and, where every register is taken, spill accumulators to do so.
-template <int R, int C>
-[[gnu::always_inline]] inline void settle([[maybe_unused]] RegisterTile<R, C>& acc) {
-#if defined(__x86_64__)
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) asm("" : "+v"(acc[r][c]));
-  }
-#endif
-}
-
-struct Widened {
-  static constexpr int kNumbers = 2;
-  template <int R, int C>
-  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, const float* b) {
-    if constexpr (R < C) {  // few rows: their numbers stay in registers, the panel's pass through
-      vf odd[R], even[R];
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) odd[r] = splat(a[r * row]), even[r] = splat(a[r * row + 1]);
-#pragma GCC unroll 16
-      for (int c = 0; c < C; ++c) {
-        const vf words = load(b + c * kLanes), high = upper(words), low = lower(words);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) acc[r][c] += odd[r] * high;
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) acc[r][c] += even[r] * low;
-      }
-    } else {
-      vf w[C];
-#pragma GCC unroll 16
-      for (int c = 0; c < C; ++c) w[c] = upper(load(b + c * kLanes));
-      add_products<R, C>(acc, a, row, w);
-      settle<R, C>(acc);
-#pragma GCC unroll 16
-      for (int c = 0; c < C; ++c) w[c] = lower(load(b + c * kLanes));
-      add_products<R, C>(acc, a + 1, row, w);
-    }
-  }
-};
-
-#if defined(__AVX512BF16__)
-struct Paired {
-  static constexpr int kNumbers = 1;
-  template <int R, int C>
-  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, const float* b) {
-    vf w[C];
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      int32_t word;
-      std::memcpy(&word, a + r * row, sizeof word);
-      const auto x = (__m512bh)_mm512_set1_epi32(word);
-#pragma GCC unroll 16
-      for (int c = 0; c < C; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], (__m512bh)w[c], x);
-    }
-  }
-};
-#endif
 
 namespace {
 
@@ -144,7 +66,7 @@ void tile(const Operands& operands) {
       __builtin_prefetch(ahead + line * kLineFloats, 0, kFetch == kRowLines ? kFetchedTo : 3);
     }
     if constexpr (kFetch > 0) ahead += ahead_step;
-    Engine::template step<R, C>(acc, a, row, b);
+    Engine::template step<R, C>(acc, a, row, [&](int c) { return load(b + c * kLanes); });
   }
   store_tile<R, C>(acc, o.c, o.ldc);
 }
@@ -234,7 +156,8 @@ void across(const Operands& operands, ptrdiff_t stride) {
           __builtin_prefetch(b + p * stride + kFetchAhead + line * kLineFloats, 0, kFetchedTo);
         }
       }
-      Engine::template step<R, kPanelVectors>(acc[p], a, o.a.row, b + p * stride);
+      const float* panel = b + p * stride;
+      Engine::template step<R, kPanelVectors>(acc[p], a, o.a.row, [&](int c) { return load(panel + c * kLanes); });
     }
   }
 #pragma GCC unroll 4

@@ -95,9 +95,11 @@ TEST(EngineSpeculation, OtherWeightsAndWhatIsKeptOfOlderOnes) {
 }
 
 // Rows of proposed tokens must not fail where those of drawn ones do not.
-TEST(EngineSpeculation, ProposedTokensOfNoUseDoNotFail) {
+class DamagedProposals : public ::testing::TestWithParam<gyre_compute> {};
+
+TEST_P(DamagedProposals, DoNotFail) {
   constexpr int32_t kDamaged = 77;
-  auto decoder = tiny_decoder(7, GYRE_COMPUTE_F32);
+  auto decoder = tiny_decoder(7, GetParam());
   decoder->parameters().root.embed_VH[kDamaged].fill_(std::numeric_limits<float>::quiet_NaN());
   decoder->touch();
   const Request request{.id = 1, .prompt = {8, 9, 3, 4}, .sampling = {.temperature = 0, .max_tokens = 8}};
@@ -111,6 +113,8 @@ TEST(EngineSpeculation, ProposedTokensOfNoUseDoNotFail) {
   expect_same(drain(engine), want, "after a damaged token");
   EXPECT_GT(engine.stats().proposed_tokens, engine.stats().accepted_tokens);
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, DamagedProposals, ::testing::Values(GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16));
 
 TEST(EngineSpeculation, WhatDoesNotPayIsNotProposed) {
   Pace pace;
