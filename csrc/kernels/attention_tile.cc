@@ -60,9 +60,9 @@ void score_tile(const ScoreTile& t) {
   RegisterTile<R, C> acc = {};
   const float* q = t.q;
   for (int64_t i = 0; i < t.steps; ++i, q += Engine::kNumbers) {
+    Engine::template step<R, C>(acc, q, t.ldq, [&](int c) { return load(t.keys[c] + i * kPageTokens); });
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) __builtin_prefetch(t.ahead[c] + i * kPageTokens, 0, 2);
-    Engine::template step<R, C>(acc, q, t.ldq, [&](int c) { return load(t.keys[c] + i * kPageTokens); });
   }
   if constexpr (sizeof(T) == 2) {  // queries of float are scaled before
 #pragma GCC unroll 16
@@ -98,9 +98,9 @@ void value_tile(const ValueTile<T>& t) {
     const float* v = words_of(t.values.page(page), 0) + at;
     const float* ahead = words_of(t.values.page(std::min(page + kFetchedAhead, last_page)), 0) + at;
     for (; row < end; ++row, v += t.width, ahead += t.width, p += Engine::kNumbers) {
+      Engine::template step<R, C>(acc, p, t.ldp, [&](int c) { return load(v + c * kLanes); });
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) __builtin_prefetch(ahead + c * kLanes, 0, 2);
-      Engine::template step<R, C>(acc, p, t.ldp, [&](int c) { return load(v + c * kLanes); });
     }
   }
   store_tile<R, C>(acc, t.sums, t.ldc);
