@@ -4,62 +4,98 @@
 #include <vector>
 
 #include "kernels/attention_tile.h"
+#include "kernels/bf16.h"
 #include "kernels/parallel.h"
 
 namespace gyre {
 namespace {
 
-constexpr int64_t kTaskRows = 16;
-
-// The same rows, at most kTaskRows at a time.
+// The same rows, those of a page at a time.
 std::vector<PagedRows> cut(std::span<const PagedRows> sequences) {
   std::vector<PagedRows> tasks;
   for (const PagedRows& rows : sequences) {
-    for (int64_t first = 0; first < rows.count; first += kTaskRows) {
-      tasks.push_back({rows.row + first, std::min(kTaskRows, rows.count - first), rows.position + first, rows.pages});
+    for (int64_t first = 0, count; first < rows.count; first += count) {
+      const int64_t position = rows.position + first;
+      count = std::min(kPageTokens - position % kPageTokens, rows.count - first);
+      tasks.push_back({rows.row + first, count, position, rows.pages});
     }
   }
   return tasks;
 }
 
+// Rows of one key/value head in a page of it, from `slot` on.
+struct StoredRows {
+  const float *k, *v;
+  int64_t ld_k, ld_v, count, slot, depth;
+};
+
+// Every word of a key goes to a line of its own, which the processor would fetch one after the other.
+void fetch_lines(float* to, int64_t lines) {
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(to + i * kPageTokens, 1);
+}
+
+void store_head(const StoredRows& rows, float* keys, float* values) {
+  const int64_t d = rows.depth;
+  if (rows.count < kPageTokens) fetch_lines(keys, d);
+  int64_t j = 0;
+  for (; rows.count == kPageTokens && j + kLanes <= d; j += kLanes) {
+    for (int64_t i = 0; i < kPageTokens; i += kLanes) {
+      transpose_tile(rows.k + i * rows.ld_k + j, rows.ld_k, keys + j * kPageTokens + i, kPageTokens);
+    }
+  }
+  for (int64_t i = 0; i < rows.count; ++i) {
+    for (int64_t c = j; c < d; ++c) keys[c * kPageTokens + rows.slot + i] = rows.k[i * rows.ld_k + c];
+    std::copy_n(rows.v + i * rows.ld_v, d, values + (rows.slot + i) * d);
+  }
+}
+
+void store_head(const StoredRows& rows, uint16_t* keys, uint16_t* values) {
+  const int64_t d = rows.depth;
+  if (rows.count < kPageTokens) fetch_lines(reinterpret_cast<float*>(keys), d / 2);
+  int64_t j = 0;
+  for (; rows.count == kPageTokens && j + 2 * kLanes <= d; j += 2 * kLanes) {
+    for (int64_t i = 0; i < kPageTokens; i += kLanes) {
+      float words[kLanes * kLanes];
+      for (int64_t r = 0; r < kLanes; ++r) join_pairs(rows.k + (i + r) * rows.ld_k + j, 2 * kLanes, words + r * kLanes);
+      transpose_tile(words, kLanes, reinterpret_cast<float*>(keys) + j / 2 * kPageTokens + i, kPageTokens);
+    }
+  }
+  for (int64_t i = 0; i < rows.count; ++i) {
+    uint16_t* key = keys + 2 * (rows.slot + i);
+    for (int64_t c = j; c < d; ++c) key[c / 2 * 2 * kPageTokens + c % 2] = to_bf16(rows.k[i * rows.ld_k + c]);
+  }
+  for (int64_t i = 0; i < rows.count;) {  // values of two rows share words
+    const int64_t slot = rows.slot + i;
+    const float* v = rows.v + i * rows.ld_v;
+    uint16_t* to = values + slot / 2 * 2 * d;
+    int64_t c = 0;
+    const bool two = slot % 2 == 0 && i + 1 < rows.count;
+    for (; two && c + kLanes <= d; c += kLanes) {
+      store(reinterpret_cast<float*>(to) + c, joined(load(v + c), load(v + rows.ld_v + c)));
+    }
+    for (int64_t r = 0; r < (two ? 2 : 1); ++r) {
+      for (int64_t at = c; at < d; ++at) to[2 * at + (slot + r) % 2] = to_bf16(v[r * rows.ld_v + at]);
+    }
+    i += two ? 2 : 1;
+  }
+}
+
 template <class T>
 void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
                 const float* v, int64_t ld_v, const PageMemory& pages) {
-  constexpr int64_t kWord = components_per_word<T>;
-  const int64_t d = shape.head_dim, page_numbers = shape.kv_heads * d * kPageTokens;
+  const int64_t d = shape.head_dim, head_numbers = d * kPageTokens;
   const std::vector<PagedRows> tasks = cut(sequences);
-  // Every word of a key goes to a cache line of its own: few rows are worth a thread.
   const int64_t grain = std::max<int64_t>(1, 1536 / (shape.kv_heads * d));
-  const auto stored = [](float x) {
-    if constexpr (sizeof(T) == 2) {
-      return to_bf16(x);
-    } else {
-      return x;
-    }
-  };
   parallel_for(static_cast<int64_t>(tasks.size()), grain, [&](int64_t t) {
     const PagedRows& rows = tasks[static_cast<size_t>(t)];
-    for (int64_t i = 0; i < rows.count; ++i) {
-      const int64_t position = rows.position + i, slot = position % kPageTokens;
-      const int64_t page = rows.pages[position / kPageTokens] * page_numbers;
-      const float* from_k = k + (rows.row + i) * ld_k;
-      const float* from_v = v + (rows.row + i) * ld_v;
-      for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        T* to_k = static_cast<T*>(pages.keys) + page + h * d * kPageTokens + slot * kWord;
-        T* to_v = static_cast<T*>(pages.values) + page + (h * kPageTokens + slot / kWord * kWord) * d + slot % kWord;
-        for (int64_t j = 0; j < d; ++j) to_k[j / kWord * kWord * kPageTokens + j % kWord] = stored(from_k[h * d + j]);
-        for (int64_t j = 0; j < d; ++j) to_v[j * kWord] = stored(from_v[h * d + j]);
-      }
+    const int64_t page = rows.pages[rows.position / kPageTokens] * shape.kv_heads * head_numbers;
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      const int64_t at = page + h * head_numbers;
+      store_head({k + rows.row * ld_k + h * d, v + rows.row * ld_v + h * d, ld_k, ld_v, rows.count,
+                  rows.position % kPageTokens, d},
+                 static_cast<T*>(pages.keys) + at, static_cast<T*>(pages.values) + at);
     }
   });
-}
-
-bool finite(const QueryTile& queries, int64_t depth) {
-  vf zeros{};
-  for (int64_t i = 0; i < queries.count; ++i) {
-    for (int64_t j = 0; j < depth; j += kLanes) zeros += load_first(queries.o[i] + j, depth - j) * 0.0f;
-  }
-  return reduce_sum(zeros) == 0;
 }
 
 template <class T>
@@ -97,8 +133,7 @@ void attend_pages(const AttentionShape& shape, std::span<const PagedRows> sequen
                             rows.pages + skipped};
       };
       const HeadPages<T> keys = head_pages(pages.keys), values = head_pages(pages.values);
-      attend_tile<T>(queries, d, keys, values);
-      if (queries.count == 1 || finite(queries, d)) continue;
+      if (attend_tile<T>(queries, d, keys, values) || queries.count == 1) continue;
       // Probabilities of keys that a query does not see are zeros, but values there may not be finite.
       for (int64_t i = 0; i < queries.count; ++i) attend_tile<T>(queries.only(i), d, keys, values);
     }

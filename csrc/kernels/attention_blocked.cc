@@ -142,7 +142,7 @@ thread_local Buffer page_scratch;  // of the function below
 }  // namespace
 
 template <>
-void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
+bool attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
                            const HeadPages<uint16_t>& values) {
   const int64_t n = queries.count, num_pages = queries.pages(), ld = round_up(num_pages * kPageTokens, 2 * kLanes);
   const int64_t padded = round_up(depth, 2 * kLanes), words = padded / 2;
@@ -168,7 +168,9 @@ void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPa
   const float* last_page = reinterpret_cast<const float*>(values.page(num_pages - 1));
   if (used > 0) copy_first_values(last_page, used, depth, last);
   sum_words(n, scores, ld, {values, num_pages, used > 0 ? last : nullptr}, depth, sums, padded);
-  for (int64_t i = 0; i < n; ++i) store_output(queries, i, sums + i * padded, depth, max[i], total[i]);
+  vf zeros{};
+  for (int64_t i = 0; i < n; ++i) zeros += store_output(queries, i, sums + i * padded, depth, max[i], total[i]);
+  return reduce_sum(zeros) == 0;
 }
 
 }  // namespace gyre

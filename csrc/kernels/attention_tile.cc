@@ -177,7 +177,7 @@ thread_local Buffer scratch;  // of the function below
 }  // namespace
 
 template <class T>
-void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values) {
+bool attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values) {
   using Engine = EngineOf<T>;
   [[maybe_unused]] const ScopeOf<Engine> scope{};
   const int64_t n = queries.count, padded = round_up(depth, kLanes), num_pages = queries.pages();
@@ -215,12 +215,14 @@ void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& ke
     multiply_narrow<Engine>(n, padded / kLanes, {scores + whole * Engine::kNumbers, ld, 1}, last, padded, 1, sums,
                             padded, sums, padded);
   }
-  for (int64_t i = 0; i < n; ++i) store_output(queries, i, sums + i * padded, depth, max[i], total[i]);
+  vf zeros{};
+  for (int64_t i = 0; i < n; ++i) zeros += store_output(queries, i, sums + i * padded, depth, max[i], total[i]);
+  return reduce_sum(zeros) == 0;
 }
 
-template void attend_tile<float>(const QueryTile&, int64_t, const HeadPages<float>&, const HeadPages<float>&);
+template bool attend_tile<float>(const QueryTile&, int64_t, const HeadPages<float>&, const HeadPages<float>&);
 #if !defined(__AMX_BF16__)
-template void attend_tile<uint16_t>(const QueryTile&, int64_t, const HeadPages<uint16_t>&, const HeadPages<uint16_t>&);
+template bool attend_tile<uint16_t>(const QueryTile&, int64_t, const HeadPages<uint16_t>&, const HeadPages<uint16_t>&);
 #endif
 
 }  // namespace gyre

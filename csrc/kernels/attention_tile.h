@@ -46,14 +46,15 @@ struct QueryTile {
   QueryTile only(int64_t i) const { return {1, {q[i]}, {o[i]}, {logsumexp[i]}, {limit[i]}, {start[i]}, scale, cap}; }
 };
 
-// o of every query: the values weighted with the softmax of its scores. At most kQueriesAtOnce<T> queries.
+// o of every query: the values weighted with the softmax of its scores. At most kQueriesAtOnce<T> queries. False: some
+// number of o is not finite.
 template <class T>
-void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values);
+bool attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values);
 template <class T>
 inline constexpr int64_t kQueriesAtOnce = kTileRows;
 #if defined(__AMX_BF16__)
 template <>  // attention_blocked.cc
-void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
+bool attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
                            const HeadPages<uint16_t>& values);
 template <>
 inline constexpr int64_t kQueriesAtOnce<uint16_t> = kMostQueries;
@@ -108,13 +109,20 @@ float exponentiate(float* scores, int64_t n, int64_t keys, float max) {
   return reduce_sum(sum);
 }
 
-// A query's output from the weighted sums of values, and the logsumexp of its scores.
-inline void store_output(const QueryTile& queries, int64_t query, const float* sums, int64_t depth, float max,
-                         float total) {
+// A query's output from the weighted sums of values, which are whole vectors, and the logsumexp of its scores. Returns
+// zeros, NaN where the output is not finite.
+inline vf store_output(const QueryTile& queries, int64_t query, const float* sums, int64_t depth, float max,
+                       float total) {
   const float inverse = 1.0f / total;
-  // The zero added makes one of both zeros: which it is may depend on how many keys the other queries see.
-  for (int64_t j = 0; j < depth; ++j) queries.o[query][j] = sums[j] * inverse + 0.0f;
+  vf zeros{};
+  for (int64_t j = 0; j < depth; j += kLanes) {
+    // The zero added makes one of both zeros: which it is may depend on how many keys the other queries see.
+    const vf o = load(sums + j) * inverse + 0.0f;
+    store_first(queries.o[query] + j, o, depth - j);
+    zeros += (j + kLanes <= depth ? o : load_first(queries.o[query] + j, depth - j)) * 0.0f;
+  }
   if (queries.logsumexp[query]) *queries.logsumexp[query] = max + std::log(total);
+  return zeros;
 }
 
 }  // namespace gyre
