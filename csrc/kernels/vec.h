@@ -48,20 +48,19 @@ inline vi lane_index() {
 
 inline vf maximum(vf a, vf b) { return a > b ? a : b; }
 
-inline float reduce_sum(vf v) {
-  float lane[kLanes];
-  std::memcpy(lane, &v, sizeof v);
+// Lanes at distance kLanes / 2, then / 4, ... 1 are combined: in registers.
+template <class Combine>
+inline float reduce(vf v, Combine&& combine) {
+#pragma GCC unroll 4
   for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+    v = combine(v, __builtin_shuffle(v, (lane_index() + half) & (kLanes - 1)));
   }
-  return lane[0];
+  return v[0];
 }
-
-inline float reduce_max(vf v) {
-  float best = v[0];
-  for (int i = 1; i < kLanes; ++i) best = v[i] > best ? v[i] : best;
-  return best;
+inline float reduce_sum(vf v) {
+  return reduce(v, [](vf a, vf b) { return a + b; });
 }
+inline float reduce_max(vf v) { return reduce(v, maximum); }
 
 // e^x to about 1 ulp; 0 below the smallest normal result, infinity from 2^127.5 on, NaN for NaN.
 // Range reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody & Waite 1980), then a minimax
