@@ -138,7 +138,7 @@ func TestCompareAndCheck(t *testing.T) {
 			t.Fatalf("%s has %d samples of Gyre, expected %d", c.Name, len(own), want)
 		}
 		for _, s := range own {
-			if s.Seconds <= 0 || s.Bounds.Total <= 0 || s.Nearby.Total <= 0 || s.PeakBytes <= 0 {
+			if s.Seconds <= 0 || s.Bounds.Total <= 0 || s.PeakBytes <= 0 {
 				t.Errorf("%s: a sample without time, bound or memory: %+v", c.Name, s)
 			}
 		}

@@ -97,7 +97,7 @@ func (b *bench) run(ctx context.Context, cases []work.Case) error {
 			return err
 		}
 	}
-	b.report.Finish(b.model)
+	b.report.Finish()
 	return nil
 }
 
@@ -155,8 +155,7 @@ func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task
 		return nil
 	}
 	into := b.report.Case(c)
-	// Gyre's threads go to sleep at once
-	figures, others, err := p.Measured(ctx, task, limit, base != report.Subject)
+	figures, others, err := p.Measured(ctx, task, limit)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -167,7 +166,7 @@ func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task
 		fmt.Fprintf(b.console, "%s: FAILED: %v\n", c.Name, err)
 	case repeat > 0:
 		s := report.Sample{Figures: figures, Machine: machine, Others: others,
-			Nearby: work.Bound(task, b.model, machine, dtype != report.Float32), Task: task}
+			Bounds: work.Bound(task, b.model, machine, dtype != report.Float32)}
 		into.Samples[p.Program] = append(into.Samples[p.Program], s)
 		fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, c.Repeats(b.options.repeats),
 			p.Program, s.Speed(), s.Seconds)

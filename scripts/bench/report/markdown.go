@@ -205,7 +205,7 @@ func (r *Report) shares(samples []Sample) string {
 	if r.OnDevice() {
 		return ""
 	}
-	whole, first, decode := percent(Over(samples, Sample.whole)), percent(Over(samples, Sample.first)),
+	whole, first, decode := percent(Over(samples, Sample.share)), percent(Over(samples, Sample.first)),
 		percent(Over(samples, Sample.decode))
 	if first == "" {
 		return whole

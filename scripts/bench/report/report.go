@@ -10,7 +10,6 @@ import (
 	"gyre/internal/statistics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
-	"gyre/torch"
 )
 
 // Subject is the program that the others are compared with.
@@ -54,11 +53,8 @@ func Split(entry string) (program, dtype string) {
 type Sample struct {
 	worker.Figures
 	Machine work.Machine `json:"machine"`          // measured just before this repeat
-	Bounds  work.Bounds  `json:"bounds"`           // on the report's machine: the best measured
-	Nearby  work.Bounds  `json:"nearby_bounds"`    // on the machine as it was before this repeat
+	Bounds  work.Bounds  `json:"bounds"`           // on this machine
 	Others  float64      `json:"others,omitempty"` // processors that other programs kept busy meanwhile, on average
-
-	Task work.Task `json:"-"`
 }
 
 // Speed is in tokens per second.
@@ -69,9 +65,9 @@ func (s Sample) DecodeSpeed() float64 {
 	return s.phase(float64(s.LaterTokens) / (s.Seconds - s.FirstSeconds))
 }
 
-// whole is how much of the time the least time is; first and decode are that of a generation's phases, 0 where those
-// were not measured.
-func (s Sample) whole() float64 { return s.Bounds.Total / s.Seconds }
+// share is how much of the time is the least time on the machine as it was: other programs slow down both. first and
+// decode are that of a generation's phases, 0 where those were not measured.
+func (s Sample) share() float64 { return s.Bounds.Total / s.Seconds }
 
 func (s Sample) first() float64 { return s.phase(s.Bounds.First / s.FirstSeconds) }
 
@@ -86,9 +82,6 @@ func (s Sample) phase(share float64) float64 {
 	}
 	return share
 }
-
-// share is how much of what the machine allowed at the time a sample reached: other programs slow down both.
-func (s Sample) share() float64 { return s.Nearby.Total / s.Seconds }
 
 // peak is a sample's peak memory in bytes.
 func (s Sample) peak() float64 { return float64(s.PeakBytes) }
@@ -189,14 +182,12 @@ func (r *Report) Own(name, dtype string, figure func(Sample) float64) []float64 
 	return values
 }
 
-// Finish fills in what the best measurement of the machine decides, of a model of this shape.
-func (r *Report) Finish(model torch.ModelConfig) {
+// Finish sums up what other programs did meanwhile.
+func (r *Report) Finish() {
 	others, count := 0.0, 0
 	for _, c := range r.Cases {
-		for name, samples := range c.Samples {
-			_, dtype := Split(name)
-			for i, s := range samples {
-				samples[i].Bounds = work.Bound(s.Task, model, r.Machine, dtype != Float32)
+		for _, samples := range c.Samples {
+			for _, s := range samples {
 				others += s.Others
 				count++
 			}

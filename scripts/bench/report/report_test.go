@@ -15,7 +15,7 @@ func samples(tokens int, peak int64, seconds ...float64) []Sample {
 	var out []Sample
 	for _, s := range seconds {
 		out = append(out, Sample{Figures: worker.Figures{Seconds: s, Tokens: tokens, PeakBytes: peak},
-			Bounds: work.Bounds{Total: 1}, Nearby: work.Bounds{Total: 0.5}})
+			Bounds: work.Bounds{Total: 0.5}})
 	}
 	return out
 }
@@ -50,8 +50,8 @@ func TestRatioIsPairwise(t *testing.T) {
 func TestPhases(t *testing.T) {
 	s := Sample{Figures: worker.Figures{Seconds: 3, Tokens: 64, FirstSeconds: 1, LaterTokens: 60},
 		Bounds: work.Bounds{First: 0.5, Decode: 1, Total: 1.5}}
-	if s.DecodeSpeed() != 30 || s.first() != 0.5 || s.decode() != 0.5 || s.whole() != 0.5 {
-		t.Errorf("decode speed %v, shares %v, %v, %v: expected 30 and halves", s.DecodeSpeed(), s.whole(), s.first(),
+	if s.DecodeSpeed() != 30 || s.first() != 0.5 || s.decode() != 0.5 || s.share() != 0.5 {
+		t.Errorf("decode speed %v, shares %v, %v, %v: expected 30 and halves", s.DecodeSpeed(), s.share(), s.first(),
 			s.decode())
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"gyre/internal/coprocess"
@@ -128,6 +129,7 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 		return Figures{}, fmt.Errorf("%s: encoding the task: %w", p.Program, err)
 	}
 	var line Line
+	p.signal(syscall.SIGCONT)
 	if text, err = p.running.Ask(ctx, text); err != nil && ctx.Err() == nil {
 		err = p.ended()
 	} else if err == nil {
@@ -143,17 +145,17 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 		p.Gone = true
 		return Figures{}, fmt.Errorf("%w: %s: %w", ErrGone, p.Program, err)
 	}
+	p.signal(syscall.SIGSTOP)
 	return *line.Figures, nil
 }
 
-// settle is how long threads may go on spinning after a task: Intel's OpenMP lets them for a fifth of a second.
-const settle = 300 * time.Millisecond
+// signal reaches the worker's whole group. Between tasks it is stopped: threads that wait may go on spinning or polling,
+// and a program with as many threads as there are cores loses more than what they take.
+func (p *Process) signal(s syscall.Signal) { _ = syscall.Kill(-p.running.PID(), s) }
 
 // Measured is Run with the process's peak memory and the processors that other programs kept busy meanwhile, both read
-// from outside where the system allows it. spins: the program's threads may go on for a while afterwards, which is
-// waited for.
-func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, spins bool) (f Figures, others float64,
-	err error) {
+// from outside where the system allows it.
+func (p *Process) Measured(ctx context.Context, task any, limit time.Duration) (f Figures, others float64, err error) {
 	pid := p.running.PID()
 	external := ResetPeak(pid) == nil
 	before, begin := othersTime(pid), time.Now()
@@ -164,13 +166,15 @@ func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, s
 	if peak := PeakBytes(pid); external && peak > 0 {
 		f.PeakBytes = peak
 	}
-	if spins {
-		time.Sleep(settle)
-	}
 	return f, others, nil
 }
 
 // Close ends the worker: politely at first. It may be called twice.
 func (p *Process) Close() { p.stop(10 * time.Second) }
 
-func (p *Process) stop(patience time.Duration) { p.stopped.Do(func() { p.running.Stop(patience) }) }
+func (p *Process) stop(patience time.Duration) {
+	p.stopped.Do(func() {
+		p.signal(syscall.SIGCONT)
+		p.running.Stop(patience)
+	})
+}
