@@ -85,7 +85,7 @@ void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequence
                 const float* v, int64_t ld_v, const PageMemory& pages) {
   const int64_t d = shape.head_dim, head_numbers = d * kPageTokens;
   const std::vector<PagedRows> tasks = cut(sequences);
-  const int64_t grain = std::max<int64_t>(1, 1536 / (shape.kv_heads * d));
+  const int64_t grain = std::max<int64_t>(1, 1536 / (shape.kv_heads * d));  // a line of the cache for each few numbers
   parallel_for(static_cast<int64_t>(tasks.size()), grain, [&](int64_t t) {
     const PagedRows& rows = tasks[static_cast<size_t>(t)];
     const int64_t page = rows.pages[rows.position / kPageTokens] * shape.kv_heads * head_numbers;

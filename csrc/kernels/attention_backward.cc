@@ -105,8 +105,9 @@ void load_queries(const Problem& p, int64_t row, int64_t position, int64_t count
     const auto at = static_cast<size_t>(i);
     fetch_piece(d_o + kRowsAhead * p.a.ld_o, d), fetch_piece(o + kRowsAhead * p.a.ld_o, d),
         fetch_piece(q + kRowsAhead * p.a.ld_q, d);
-    std::copy_n(q, d, &b.q[static_cast<size_t>(i * w)]);
-    if (p.a.precision == Precision::kBfloat16) round_row(&b.q[static_cast<size_t>(i * w)], d);
+    float* own_q = &b.q[static_cast<size_t>(i * w)];
+    std::copy_n(q, d, own_q);
+    if (p.a.precision == Precision::kBfloat16) round_row(own_q, d);
     std::copy_n(d_o, d, &b.d_o[static_cast<size_t>(i * w)]);
     float delta = 0.0f;
     for (int64_t j = 0; j < d; ++j) delta += d_o[j] * o[j];

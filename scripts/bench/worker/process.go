@@ -133,6 +133,7 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 	if text, err = p.running.Ask(ctx, text); err != nil && ctx.Err() == nil {
 		err = p.ended()
 	} else if err == nil {
+		p.signal(syscall.SIGSTOP)
 		err = p.read(text, &line)
 	}
 	switch {
@@ -145,7 +146,6 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 		p.Gone = true
 		return Figures{}, fmt.Errorf("%w: %s: %w", ErrGone, p.Program, err)
 	}
-	p.signal(syscall.SIGSTOP)
 	return *line.Figures, nil
 }
 
