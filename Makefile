@@ -62,23 +62,23 @@ mutants: build ## change the packages of MUTANTS on purpose: at least 95 % of th
 
 bench: build ## Gyre beside every peer found here: table, floors, machine (30 minutes; BENCH="-quick" 5, "-help" lists flags)
 	@bash scripts/get-smollm2.sh
-	go build -o $(BUILD)/bench ./scripts/bench && $(BUILD)/bench $(BENCH)
+	go build -C scripts -o ../$(BUILD)/bench ./bench && $(BUILD)/bench $(BENCH)
 
 bench-check: build ## Gyre alone against the baseline of this kind of machine (5 minutes); fails on a regression
 	@bash scripts/get-smollm2.sh
-	go build -o $(BUILD)/bench ./scripts/bench && $(BUILD)/bench check $(BENCH)
+	go build -C scripts -o ../$(BUILD)/bench ./bench && $(BUILD)/bench check $(BENCH)
 
 demo: build ## train and analyse a small Sokoban agent, end to end (about three minutes on 2 cores; FRESH=1 starts over)
 	@[ -z "$(FRESH)" ] || rm -rf runs/demo runs/demo-sft runs/demo-analysis models/demo-policy
 	@./gyre demo
 
-lint: lib ## formatting and static analysis
+lint: lib ## formatting and static analysis; shows the lines of each room
 	@test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)" || { echo "run gofmt -w on these files"; exit 1; }
-	go vet ./...
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	@for module in . scripts; do (cd $$module && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@command -v clang-format >/dev/null || { echo "clang-format is not installed: pip install clang-format, or your system's package of that name"; exit 1; }
 	clang-format --dry-run --Werror $$(git ls-files 'csrc/*.cc' 'csrc/*.h')
 	@for f in $$(git ls-files '*.sh' .ci/run); do bash -n $$f || exit 1; done
+	@cd orchestrate && go test -count=1 -run '^TestLines$$'
 
 clean: ## remove what was built (not the libtorch in the cache folder)
 	rm -rf $(BUILD) gyre

@@ -1,14 +1,18 @@
-// The C ABI of Gyre's engine and trainer: the only header that cgo sees. Its one caller is the Go package torch, whose
-// documentation says what functions, fields and constants mean; here is what the two sides agree on beyond that.
+// The C ABI of Gyre's trainer, and of its engine in gyre_engine.h: the only headers that cgo sees. Their one caller is
+// the Go package torch, whose documentation says what functions, fields and constants mean; here is what the two sides
+// agree on beyond that.
 //
 // Conventions
 //  * Every function that can fail returns a gyre_status; when it is not GYRE_OK, gyre_message() says why. No C++
 //    exception crosses this boundary.
 //  * A handle is owned by whoever created it and released with its _free function, which accepts NULL. Engines and
-//    optimizers keep their model, models their group; gradients go before their model. No other argument is NULL
-//    unless that is said.
+//    optimizers keep their model, models their group; gradients go before their model.
+//  * What is absent is zero. Where a comment says "0:", it says what the number 0, NULL or an empty string stands for:
+//    nothing, or what is usual. No other value has a second meaning. Where no comment says it, 0 is a number like any
+//    other, and a pointer is not NULL.
 //  * Arrays are dense, caller-owned, as long as the caller says, and only read or written during the call.
-//  * Structs of numbers are C++'s own and, field by field, Go's (torch/types.go): neither side converts them.
+//  * Structs of numbers are C++'s own and, field by field, Go's (torch/types.go): neither side converts them. A test
+//    (torch/mirror_test.go) names each field that one side lacks, of structs that are converted too.
 //  * Rows of a batch are packed: sequence s owns positions offsets[s] .. offsets[s+1]-1. Everything that has one value
 //    per token is TOKEN-ALIGNED: entry t speaks of token ids[t] given the tokens before it in its sequence, so entry
 //    offsets[s] (a first token) is never defined and must have mask 0.
@@ -29,7 +33,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 18
+#define GYRE_ABI_VERSION 20
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -57,7 +61,6 @@ typedef void* gyre_tensor;  // an at::Tensor* on the heap
 typedef struct gyre_model gyre_model;
 typedef struct gyre_gradients gyre_gradients;
 typedef struct gyre_optimizer gyre_optimizer;
-typedef struct gyre_engine gyre_engine;
 typedef struct gyre_group gyre_group;
 typedef struct gyre_store gyre_store;
 
@@ -78,18 +81,18 @@ gyre_status gyre_measure(int32_t compute, double* bandwidth, double* gemm_flops)
 gyre_status gyre_measure_rows(double* numbers);
 
 // A variant of the kernels for one instruction set.
-typedef struct {
+typedef struct gyre_isa {
   char name[32];
   bool runs_here, in_use;
   bool bf16_is_faster;           // products of bf16 numbers take clearly less time than those of f32 ones
-  double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches, measured where it runs
+  double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches; 0: not measured, or it does not run here
 } gyre_isa;
-// Variant i, in ascending order of preference; GYRE_NOT_FOUND past the last. -1: the one in use, not measured.
-gyre_status gyre_describe_isa(int32_t i, gyre_isa* out);
+// Variant i, in ascending order of preference. Past the last: one without a name.
+gyre_status gyre_describe_isa(int32_t i, bool measure, gyre_isa* out);
 
 // ---- tensors ---------------------------------------------------------------------------------------------------
 
-typedef struct {
+typedef struct gyre_tensor_info_t {
   int32_t ndim;
   int64_t shape[GYRE_MAX_DIMS], numel;
 } gyre_tensor_info_t;
@@ -103,8 +106,6 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
 
 // ---- model -----------------------------------------------------------------------------------------------------
 
-typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;  // Go has more: nothing here reads it
-typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
 typedef enum { GYRE_SILU = 0, GYRE_GELU_TANH = 1 } gyre_activation;
 // What a layer is like. Bits: it sees the last `window` positions, its own among them; its heads do not rotate, or by
 // local_rope; an MLP of intermediate_size is in the place of experts.
@@ -143,9 +144,10 @@ typedef struct gyre_lora {
   GYRE_COMPARES(gyre_lora)
 } gyre_lora;
 
-// A rotary embedding by numbers: theta's frequencies divided by divisors, cosines and sines times magnitude. 0 is 1.
+// How a rotary embedding is scaled: the frequencies of its theta are divided by divisors, cosines and sines are
+// multiplied by magnitude. 0: 1.
 typedef struct gyre_rope {
-  double theta, magnitude, divisors[GYRE_MAX_PAIRS];
+  double magnitude, divisors[GYRE_MAX_PAIRS];
   GYRE_COMPARES(gyre_rope)
 } gyre_rope;
 
@@ -164,27 +166,25 @@ typedef struct gyre_shape {
   double embedding_scale, residual_scale;
   int64_t window;
   // A mixture in place of a layer's MLP: a router in float32 chooses some of the experts for each row, whose outputs
-  // are weighed by the router's softmax over all experts, or normalised: over the chosen. 0 experts: none. shared_size
-  // is the width of an MLP beside them; 0: there is none.
-  int64_t experts, chosen_experts, expert_size, shared_size;
+  // are weighed by the router's softmax over all experts, or normalised: over the chosen. 0: there are none.
+  int64_t experts, chosen_experts, expert_size;
+  int64_t shared_size;  // width of an MLP beside them; 0: there is none
   bool normalized_routing;
   uint8_t layers[GYRE_MAX_LAYERS];  // gyre_layer of each
-  gyre_rope rope, local_rope;       // rope: besides rope_scaling; its theta is rope_theta
+  double local_theta;               // of layers with GYRE_LAYER_LOCAL
+  gyre_rope rope, local_rope;       // of rope_theta, of local_theta
   GYRE_COMPARES(gyre_shape)
 } gyre_shape;
 
 typedef struct gyre_model_config {
-  int32_t family, head;
+  int32_t head;
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions;
   double rms_norm_eps, rope_theta;
-  int32_t rope_scaling;
-  double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
-  int64_t rope_original_max_positions;
   bool qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
   gyre_shape shape;
   gyre_lora lora;  // of gyre_model_adapt: the parameters are the adapter's
-  // What computes. "" or "cpu": Gyre's kernels. "cuda", "cuda:1": tensor operations on that GPU. "aten": the same
-  // operations on the CPU, to check them, and the kernels against them.
+  // What computes. "cpu": Gyre's kernels. "cuda", "cuda:1": tensor operations on that GPU. "aten": the same operations
+  // on the CPU, to check them, and the kernels against them. 0: "cpu".
   char device[GYRE_DEVICE_SIZE];
   int32_t compute;  // gyre_compute
   // For sampling and scoring alone: the model frees its f32 parameters as they are filled (gyre_model_freeze), so that
@@ -199,8 +199,8 @@ typedef struct gyre_model_config {
 // How a model lies over ranks: see "models over ranks" below.
 typedef enum { GYRE_SHARD_NONE = 0, GYRE_SHARD_OPTIMIZER = 1, GYRE_SHARD_FULL = 2 } gyre_shard;
 
-typedef struct {
-  gyre_group* group;   // NULL: one process
+typedef struct gyre_sharding {
+  gyre_group* group;   // 0: one process
   int32_t shard;       // gyre_shard
   int32_t replicas;    // copies of the model, each sharded over size / replicas neighbours
   int32_t prefetch;    // blocks under way while one computes
@@ -210,7 +210,7 @@ typedef struct {
 } gyre_sharding;
 
 // All parameters are f32 and zero until filled through gyre_model_parameter + gyre_tensor_copy_in + gyre_model_touch.
-// sharding: NULL for a model of one process. Otherwise all ranks of the group call it with the same arguments.
+// sharding: of a group, all of whose ranks call it with the same arguments. 0: a model of one process.
 gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out);
 // A low-rank adapter beside a base, as a model of its own: its parameters are A and B of every target (and with a value
 // head that head's), all zero, and every function of models, gradients, optimizers and engines is of them alone. The
@@ -230,12 +230,12 @@ gyre_status gyre_model_set_recompute(gyre_model* model, bool on);
 
 // Whole sequences from position 0. What several of them begin with is computed once, which changes no bit of a token's
 // results.
-typedef struct {
+typedef struct gyre_batch {
   int64_t num_sequences;
   const int64_t* offsets;  // num_sequences + 1
   const int32_t* ids;      // offsets[num_sequences]
   const uint8_t* mask;     // 1 where a token-aligned value is wanted / trained on
-  // The tokens whose log-probs are meant where the mask is 1, given the ids before them; NULL: ids.
+  // The tokens whose log-probs are meant where the mask is 1, given the ids before them; 0: ids.
   const int32_t* targets GYRE_DEFAULT(0);
 } gyre_batch;
 
@@ -246,7 +246,7 @@ typedef struct gyre_support {
   int32_t* ids GYRE_DEFAULT(0);
   float* logprobs GYRE_DEFAULT(0);
 } gyre_support;
-// Token-aligned, 0 where the mask is 0. entropies may be NULL, and likeliest, which receives the k likeliest tokens.
+// Token-aligned, 0 where the mask is 0. entropies, and likeliest, which receives the k likeliest tokens: 0: not wanted.
 gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
                              float* entropies, const gyre_support* likeliest);
 gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values);
@@ -269,7 +269,7 @@ gyre_status gyre_gradients_zero(gyre_gradients* g);
 gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale);
 // Adds the model's parameters to a buffer that is not one rank's own: the difference of two models, or of two moments.
 gyre_status gyre_gradients_add_weights(gyre_gradients* g, const gyre_model* model, double scale);
-// per_parameter may be NULL or holds one value per gyre_model_parameter index.
+// per_parameter: one value per gyre_model_parameter index; 0: not wanted.
 gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter);
 // The same of all pairs a <= b of n buffers, row by row of the upper triangle, reading each buffer once:
 // out[pair * gyre_model_parameter_count + i].
@@ -278,10 +278,10 @@ gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, fl
 
 // ---- losses ----------------------------------------------------------------------------------------------------
 
-// A policy loss of csrc/train/losses: its name, and its constants up to the first without a name, each with its legal
+// A policy loss (csrc/train/losses): its name, and its constants up to the first without a name, each with its legal
 // interval ("[0,1]", "[0,)") or names, which count from 0 ("tv,kl"), and the value that it has where none is given.
 #define GYRE_LOSS_CONSTANTS 8
-typedef struct {
+typedef struct gyre_loss_constant {
   const char *name, *range;
   double value;
 } gyre_loss_constant;
@@ -292,15 +292,15 @@ typedef enum {
   GYRE_OVER_BATCH_CLIP_COV = 2,
   GYRE_OVER_BATCH_KL_COV = 3
 } gyre_over_batch;
-typedef struct {
+typedef struct gyre_loss {
   const char* name;
   bool compares GYRE_DEFAULT(false);  // reads advantages and old log-probs; if not, the KL term is off
   int32_t over_batch GYRE_DEFAULT(GYRE_OVER_BATCH_NONE);
   gyre_loss_constant constants[GYRE_LOSS_CONSTANTS];
 } gyre_loss;
-gyre_loss gyre_loss_at(int32_t i);  // loss i; without a name past the last
+gyre_loss gyre_loss_at(int32_t i);  // past the last: one without a name
 
-typedef struct {
+typedef struct gyre_task_loss {
   int32_t index;  // of gyre_loss_at
   double constants[GYRE_LOSS_CONSTANTS];
 } gyre_task_loss;
@@ -309,7 +309,7 @@ typedef enum { GYRE_KL_NONE, GYRE_KL_K1, GYRE_KL_ABS, GYRE_KL_K2, GYRE_KL_K3, GY
 
 typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2, GYRE_TERM_BALANCE = 3 } gyre_term_kind;
 
-typedef struct {
+typedef struct gyre_policy_loss {
   gyre_task_loss task;
   double temperature;
   double entropy_coef;
@@ -324,172 +324,66 @@ typedef struct gyre_dropout {
   uint64_t key GYRE_DEFAULT(0);
 } gyre_dropout;
 
-typedef struct {
-  const float* old_logprobs;                   // token-aligned
-  const float* behaviour GYRE_DEFAULT(NULL);   // token-aligned, of the policy that drew the tokens; NULL: old
-  const float* over_batch GYRE_DEFAULT(NULL);  // token-aligned gyre_loss::over_batch; NULL where the loss has none
-  const float* importance GYRE_DEFAULT(NULL);  // token-aligned, weighs the task term alone; NULL: 1
-  const float* advantages;                     // token-aligned, of task terms that bring none of their own
-  const float* ref_logprobs;                   // token-aligned, NULL when kl is GYRE_KL_NONE or GYRE_KL_SUPPORT
-  const float* weights;                        // token-aligned, of terms that bring none of their own
+typedef struct gyre_policy_inputs {
+  // All token-aligned. 0: nothing reads it, unless something else is said.
+  const float* old_logprobs;
+  const float* behaviour GYRE_DEFAULT(NULL);   // of the policy that drew the tokens; 0: old_logprobs
+  const float* over_batch GYRE_DEFAULT(NULL);  // gyre_loss::over_batch
+  const float* importance GYRE_DEFAULT(NULL);  // weighs the task term alone; 0: 1
+  const float* advantages;                     // of task terms that bring none of their own
+  const float* ref_logprobs;                   // of estimators of the KL divergence
+  const float* weights;                        // of terms that bring none of their own
   gyre_support support GYRE_DEFAULT({});       // of the reference, when kl is GYRE_KL_SUPPORT
   gyre_dropout dropout GYRE_DEFAULT({});
 } gyre_policy_inputs;
 
-typedef struct {
+typedef struct gyre_term {
   const char* name;                         // NUL-terminated, unique in a call; for messages
   int32_t kind GYRE_DEFAULT(0);             // gyre_term_kind; a KL term without an estimator is zero
-  const float* advantages GYRE_DEFAULT(0);  // token-aligned, of a task term; NULL: those of the inputs
-  const float* weights GYRE_DEFAULT(0);     // token-aligned; NULL: those of the inputs
-  gyre_gradients* into GYRE_DEFAULT(0);     // the gradient is ADDED; NULL: statistics only
+  const float* advantages GYRE_DEFAULT(0);  // token-aligned, of a task term; 0: those of the inputs
+  const float* weights GYRE_DEFAULT(0);     // token-aligned; 0: those of the inputs
+  gyre_gradients* into GYRE_DEFAULT(0);     // the gradient is ADDED; 0: statistics only
 } gyre_term;
 
 // Sums over the masked tokens of this call, in f64.
-typedef struct {
+typedef struct gyre_term_stats {
   double loss, value, clipped, clipped_lower;
 } gyre_term_stats;
 
-typedef struct {
+typedef struct gyre_policy_stats {
   double tokens, log_ratio, logprob_gap_max;
 } gyre_policy_stats;
 
 // Forward and backward of one micro-batch. term_stats holds one entry per term (both may be empty: a forward
-// pass). logprobs_out / entropies_out (token-aligned) may be NULL.
+// pass). logprobs_out / entropies_out (token-aligned): 0: not wanted.
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
                                  const gyre_policy_loss* loss, const gyre_term* terms, int32_t num_terms,
                                  float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
                                  gyre_term_stats* term_stats);
 
-typedef struct {
+typedef struct gyre_value_stats {
   double tokens, loss, clipped, value_sum;
 } gyre_value_stats;
 
-// clip <= 0: off, and old_values may be NULL, as values_out may.
+// clip: 0: off, and nothing reads old_values. values_out: 0: not wanted.
 gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
                                 const float* old_values, const float* weights, double clip, const gyre_dropout* dropout,
                                 gyre_gradients* gradients, float* values_out, gyre_value_stats* stats);
 
 // ---- optimizer -------------------------------------------------------------------------------------------------
 
-typedef struct {
+typedef struct gyre_adamw_config {
   double beta1, beta2, eps, weight_decay;  // decoupled weight decay on every parameter, as torch.optim.AdamW
-  double b_rate;                           // learning rate of an adapter's B relative to that of A; 0: the same
 } gyre_adamw_config;
 
 gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out);
 void gyre_optimizer_free(gyre_optimizer* opt);
+// max_norm: 0: gradients are not scaled.
 gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
                                 double* grad_norm, bool* applied);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps);
 gyre_status gyre_optimizer_configure(gyre_optimizer* opt, const gyre_adamw_config* config);  // of the steps to come
-
-// ---- engine ----------------------------------------------------------------------------------------------------
-
-typedef struct gyre_engine_config {
-  int64_t kv_bytes GYRE_DEFAULT(0), max_sequences GYRE_DEFAULT(0), max_length GYRE_DEFAULT(0);
-  int64_t max_batch_tokens GYRE_DEFAULT(0);
-  bool prefix_cache GYRE_DEFAULT(true), cuda_graphs GYRE_DEFAULT(true);
-  int64_t speculative_tokens GYRE_DEFAULT(0);
-  bool always_speculate GYRE_DEFAULT(false);
-} gyre_engine_config;
-
-typedef struct gyre_sampling {
-  double temperature GYRE_DEFAULT(1.0);
-  int64_t top_k GYRE_DEFAULT(0);
-  double top_p GYRE_DEFAULT(1.0), min_p GYRE_DEFAULT(0.0);
-  int64_t max_tokens GYRE_DEFAULT(1), min_tokens GYRE_DEFAULT(0);
-  uint64_t seed GYRE_DEFAULT(0);
-  bool ignore_eos GYRE_DEFAULT(false);
-  int64_t alternatives GYRE_DEFAULT(0);  // per token drawn: at most GYRE_MAX_ALTERNATIVES
-} gyre_sampling;
-
-enum { GYRE_MAX_ALTERNATIVES = 20 };
-
-typedef struct {
-  int32_t token;
-  float logprob;
-} gyre_alternative;
-
-typedef enum {
-  GYRE_FINISH_NONE = 0,
-  GYRE_FINISH_STOP = 1,
-  GYRE_FINISH_LENGTH = 2,
-  GYRE_FINISH_ABORT = 3,
-  GYRE_FINISH_NOT_FINITE = 4  // the logits of its policy, while requests of other policies go on
-} gyre_finish;
-
-typedef enum { GYRE_KEEP_NONE = 0, GYRE_KEEP_ABORTED = 1, GYRE_KEEP_CUT = 2 } gyre_keep;
-
-typedef struct {
-  uint64_t id;  // chosen by the caller, unique among unfinished requests
-  const int32_t* prompt;
-  int64_t prompt_len;
-  gyre_sampling sampling;
-  const int32_t* stop_ids;
-  int64_t num_stop_ids;
-  const char* const* stop_strings;  // bytes; need a vocabulary (gyre_engine_set_vocabulary)
-  const int64_t* stop_string_lens;
-  int64_t num_stop_strings;
-  const gyre_model* policy;  // NULL: the engine's model. Its base, or an adapter beside that
-  // The last so many tokens of the prompt, drawn for this request before. They count as output: positions of draws,
-  // max_tokens, stop strings.
-  int64_t drawn;
-  int32_t keep;  // gyre_keep
-  bool kept;     // what a sequence computes from the kept keys and values on is shared with nobody
-} gyre_request;
-
-typedef struct {
-  uint64_t id;
-  int32_t finish;         // gyre_finish
-  int64_t position;       // of the first of these tokens in the reply: 0 for a finished request
-  int64_t num_tokens;     // new tokens, the stop token included
-  int64_t cached_tokens;  // prompt tokens whose keys and values were found in the prefix cache
-  int64_t token_offset;   // where this output's tokens start in the arrays of gyre_engine_poll
-  int64_t alternatives;   // per token
-  bool kept;              // its keys and values stay under its id
-} gyre_output;
-
-typedef struct {
-  double seconds;
-  gyre_work work;
-} gyre_engine_phase;
-
-typedef struct {
-  int64_t waiting, running, finished;
-  int64_t blocks_total, blocks_free, blocks_cached, blocks_peak, block_tokens;
-  int64_t prompt_tokens, cached_tokens, prefill_tokens, decode_tokens, head_rows, preemptions, steps;
-  int64_t proposed_tokens, accepted_tokens;
-  gyre_engine_phase prefill, decode, sample;
-  int64_t kv_bytes;
-} gyre_engine_stats_t;
-
-gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out);
-void gyre_engine_free(gyre_engine* engine);
-// bytes of token i are data[offsets[i] .. offsets[i+1])
-gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count);
-// A model of the same vocabulary proposes tokens beside what the engine looks up. The engine shares it.
-gyre_status gyre_engine_set_draft(gyre_engine* engine, const gyre_model* draft);
-gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request);
-// *unfinished: requests still waiting or running afterwards.
-gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished);
-// Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call
-// (finish is then GYRE_FINISH_NONE): at most max_outputs, and only as many as fit in max_tokens; *count says how many.
-// Token i's alternatives, in order of likelihood, begin at alternatives[i * GYRE_MAX_ALTERNATIVES]; NULL: none wanted.
-gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
-                             int32_t* tokens, float* logprobs, float* sampling_logprobs, gyre_alternative* alternatives,
-                             int64_t max_tokens, int64_t* count);
-gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id);
-// Frees all keys and values that requests have left behind (gyre_request.keep).
-gyre_status gyre_engine_forget(gyre_engine* engine);
-gyre_status gyre_engine_sleep(gyre_engine* engine);
-void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);
-// After gyre_model_tensor_parallel: waits for the first rank's engine to make a step and computes this rank's shard of
-// it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in a step cannot be
-// followed further: the group is to be aborted.
-gyre_status gyre_engine_follow(gyre_engine* engine, bool* more);
-// Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not tensor parallel.
-gyre_status gyre_engine_dismiss(gyre_engine* engine);
 
 // ---- models over ranks -----------------------------------------------------------------------------------------
 // Functions marked COLLECTIVE are called by all ranks, in the same order. So is everything that makes a pass with
@@ -511,7 +405,7 @@ gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane);
 
 // What this rank holds of a parameter: entries first and on, as a flat tensor that aliases the storage; and which of
 // the parameter's entries it writes to a checkpoint: each is written by one rank. One process holds and writes all.
-typedef struct {
+typedef struct gyre_held {
   int64_t first, own_first, own_count;
 } gyre_held;
 gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor);
@@ -525,14 +419,14 @@ gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_
 // group's timeout; collectives of a sharded model may run beside them. A group that failed stays failed.
 
 // A table of keys and values that all ranks reach: c10d's FileStore in a file, for the ranks of one machine, or its
-// TCPStore. A listening socket makes this process the server of its port, and is the store's from then on; -1: another
+// TCPStore. A listening socket makes this process the server of its port, and is the store's from then on; 0: another
 // process serves. A client waits for the server, at most so many seconds. From any thread.
 gyre_status gyre_store_open_file(const char* path, gyre_store** out);
 gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out);
 // Groups that were made with the store may outlive it.
 void gyre_store_free(gyre_store* store);
 gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size);
-// Does not wait: *data is NULL where there is no such key.
+// Does not wait. *data: 0: there is no such key.
 gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size);
 // Sets a key that nobody has set; *held: the value that it has then.
 gyre_status gyre_store_claim(gyre_store* store, const char* key, const void* data, int64_t size, void** held,
@@ -540,9 +434,9 @@ gyre_status gyre_store_claim(gyre_store* store, const char* key, const void* dat
 // Frees what a function below or above has handed over.
 void gyre_bytes_free(void* data);
 
-typedef struct {
+typedef struct gyre_group_config {
   int32_t rank, size;
-  gyre_store* store;    // NULL for a group of one
+  gyre_store* store;    // 0: a group of one
   const char* prefix;   // of the group's keys
   const char* backend;  // "gloo"; "nccl" for models on GPUs (libgyre_nccl.so: compiled and linked, never run)
   const char* bind;     // address, host name or interface of the connections between ranks
@@ -566,15 +460,13 @@ typedef enum {
   GYRE_CARGO_ACTIVATIONS = 3,
   GYRE_CARGO_KINDS = 4
 } gyre_cargo;
-typedef struct {
+typedef struct gyre_traffic {
   double sent;    // bytes
   double waited;  // seconds in which this rank could not go on
 } gyre_traffic;
 void gyre_group_traffic(const gyre_group* group, gyre_traffic out[GYRE_CARGO_KINDS]);
 
 #pragma GCC visibility pop
-#undef GYRE_DEFAULT
-#undef GYRE_COMPARES
 #ifdef __cplusplus
 }
 #endif

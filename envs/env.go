@@ -24,6 +24,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"gyre/internal/dataset"
 )
 
 // Env is one environment instance. It is used by one goroutine at a time and is reused: every Reset starts another
@@ -51,6 +53,13 @@ type Solver interface {
 	// too far away to be found. Where moves are uncertain (slippery ice) it is the shortest path that could succeed,
 	// to be asked again after every step.
 	Solve() ([]string, bool)
+}
+
+// DataSet is implemented by environments that play the rows of a file: consecutive seeds from the option first_seed on
+// play each of them once.
+type DataSet interface {
+	// Set has the rows that are played; nil where there is no file. Nobody may change it.
+	Set() *dataset.Set
 }
 
 // Pictured is implemented by environments whose observations are written for a policy and not for people: a board as
@@ -85,7 +94,9 @@ type Start struct {
 	Name, Answer string
 
 	// ReadReply, if not nil, takes the place of the run's reply format: it gives the actions of a whole reply (a tool
-	// call, a program), at most limit of them. None means that the reply holds nothing to execute.
+	// call, a program), at most limit of them. None means that the reply holds nothing to execute. Where there are
+	// Tools, calls come in Hermes's form (<tool_call> and JSON) in whatever form the model wrote them, and thinking is
+	// left out.
 	ReadReply func(reply string, limit int) []string
 	// WriteReply is a reply that ReadReply reads as these actions, for experts; nil = they stand in an answer block.
 	WriteReply func(actions []string) string
@@ -106,16 +117,15 @@ type Reply struct {
 	Truncated bool // it ended because it was as long as replies may be
 }
 
-// Observation is text, or messages with roles, and may carry the state as data.
+// Observation is text, or messages with roles.
 type Observation struct {
 	Text     string    // the state in text, without a trailing newline
 	Messages []Message // when not empty, shown instead of Text
-	Data     any       // the state as a JSON value for programs; may be nil
 }
 
 // Message is one message of an observation.
 type Message struct {
-	Role    string // "user", "system" or "tool": an environment cannot speak as the assistant
+	Role    string // "user", "system" or "tool"; in what was said before an episode "assistant", too
 	Name    string // of the tool that speaks; may be empty
 	CallID  string `json:"call_id"` // of the call that a tool answers; may be empty
 	Content string
@@ -157,12 +167,16 @@ type Result struct {
 	Components []Component // named components beside it; they need not add up to Reward; may be nil
 	Done       bool        // the episode has ended
 	Success    bool        // the state now is a success
+	Unjudged   bool        // Success says nothing: what a success is follows from the reward, if from anything
 	Valid      bool        // the action was a legal one
 	Effective  bool        // the action changed the state
 	// Info holds further numbers for metrics: means over an episode's turns, or its last value under a name that begins
 	// with final_. May be nil.
 	Info map[string]float64
 }
+
+// ErrUnreliable is an error that ends a run, where others end an episode.
+var ErrUnreliable = errors.New("scores may be those of other replies")
 
 // ErrNotRunning is returned by Step before Reset and after the episode's end.
 var ErrNotRunning = errors.New("the episode is not running: call Reset first")

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"gyre/internal/dataset"
+	"gyre/internal/quote"
 )
 
 // ReadRows reads the file (JSON, JSON Lines or Parquet) that an option names, or the embedded one of that name where
@@ -30,7 +31,7 @@ func ReadRows[Row, Thing any](option, path string, own fs.FS, name string,
 				things[i], err = take(row)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("option %s: %s, row %d: %w", option, table.Path, i+1, err)
+				return nil, fmt.Errorf("option %s: %s, %s: %w", option, table.Path, table.Place(i), err)
 			}
 		}
 		return things, nil
@@ -45,12 +46,12 @@ func decodeRow[Row any](columns dataset.Columns) (row Row, err error) {
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.UseNumber() // as written
 	err = decoder.Decode(&row)
-	return row, err
+	return row, quote.JSON(err)
 }
 
-// shared is what environments of the whole process share, by key, under mu.
+// shared is what environments of the whole process share, by key.
 var shared = struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards known, and is held while a value is built: others wait for it instead of building theirs
 	known map[any]any
 }{known: map[any]any{}}
 

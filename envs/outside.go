@@ -8,6 +8,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"gyre/internal/nearest"
+	"gyre/internal/quote"
 )
 
 // Outside is implemented by environments whose agent is not the agent loop but a program that asks the policy for
@@ -54,7 +57,10 @@ func ParseVerdict(data []byte) (v Verdict, err error) {
 		Task       string
 	}
 	if err := json.Unmarshal(data, &from); err != nil {
-		return v, fmt.Errorf("a reward is a JSON object such as {\"reward\": 1.0}: %w", err)
+		return v, fmt.Errorf("a reward is a JSON object such as {\"reward\": 1.0}: %w", quote.JSON(err))
+	}
+	if err := nearest.Keys(data, "reward", "components", "turn", "success", "task"); err != nil {
+		return v, err
 	}
 	v = Verdict{Components: from.Components, Turn: from.Turn, Success: from.Success, Task: from.Task}
 	given := string(from.Reward) != "" && string(from.Reward) != "null"
@@ -63,10 +69,10 @@ func ParseVerdict(data []byte) (v Verdict, err error) {
 		if len(v.Components) > 0 {
 			return v, errors.New("reward is an object of components, and so is components: expected one of them")
 		}
-		err = json.Unmarshal(from.Reward, &v.Components)
+		err = quote.JSON(json.Unmarshal(from.Reward, &v.Components))
 		given = false
 	case given:
-		err = json.Unmarshal(from.Reward, &v.Reward)
+		err = quote.JSON(json.Unmarshal(from.Reward, &v.Reward))
 	case len(v.Components) == 0:
 		err = errors.New(`there is neither "reward" nor "components"`)
 	}

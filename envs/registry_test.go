@@ -167,9 +167,9 @@ func TestReadRows(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"broken.jsonl":    "broken.jsonl, row 2: json: cannot unmarshal",
-		"refused.jsonl":   "refused.jsonl, row 1: expected no debts",
-		"refused.parquet": "refused.parquet, row 2: expected no debts", "empty.jsonl": "empty.jsonl: it has no rows",
+		"broken.jsonl":    "broken.jsonl, row 1 (line 2): n: got string, expected an integer",
+		"refused.jsonl":   "refused.jsonl, row 0 (line 2): expected no debts",
+		"refused.parquet": "refused.parquet, row 1: expected no debts", "empty.jsonl": "empty.jsonl: it has no rows",
 		"empty.parquet": "empty.parquet: it has no rows",
 		"none.jsonl":    "none.jsonl", "none.parquet": "none.parquet",
 	} {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the documentation as a site with search, or checks its links. `make docs` runs both.
 
-    scripts/docs.py check    every link in README.md and docs/*.md leads to a file and a heading that exist
+    scripts/docs.py check    every link in README.md, CONTRIBUTING.md and docs/*.md leads to a file and a heading that exist
     scripts/docs.py build    build/site: HTML by MkDocs, the Markdown beside it, llms.txt
     scripts/docs.py blocks PAGE DIR    writes the blocks of PAGE that name a file (```toml title="dance.toml") into DIR
 
@@ -20,14 +20,15 @@ SECTIONS = {
                  "evaluation", "gradient-analysis", "reward-components", "ranks", "gpu", "scale", "serve", "gateway",
                  "tinker", "from-ragen"],
     "Reference": ["commands", "configuration", "metrics", "environments-native", "environment-options",
-                  "reward-options", "losses", "checkpoints", "families", "keys"],
-    "How it works": ["agent-loop", "fsdp", "performance", "benchmarks", "architecture", "architecture-backend"],
+                  "reward-options", "losses", "estimators", "checkpoints", "families", "keys"],
+    "How it works": ["agent-loop", "fsdp", "performance", "benchmarks", "CONTRIBUTING", "architecture", "architecture-backend"],
 }
 
 
 def pages():
     """(path, text) of every page, the README first."""
-    return [(path, path.read_text()) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), KEYS]]
+    paths = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), KEYS]
+    return [(path, path.read_text()) for path in paths]
 
 
 def anchors(text):
@@ -75,8 +76,8 @@ def stage(folder):
             if re.match(r"[a-z]+:|#", target):
                 return match[0]
             resolved = os.path.relpath((path.parent / file).resolve(), ROOT)
-            if resolved in ("README.md", str(KEYS.relative_to(ROOT))):
-                return match[0].replace(file, "index.md" if file.endswith("README.md") else KEYS.name)
+            if resolved in ("README.md", "CONTRIBUTING.md", str(KEYS.relative_to(ROOT))):
+                return match[0].replace(file, "index.md" if file.endswith("README.md") else os.path.basename(file))
             if resolved.startswith("docs" + os.sep):
                 return match[0].replace(file, resolved[len("docs/"):])
             return f"`{resolved}`" if (match[1] or "").strip("`") in (resolved, file) else f"{match[1]} (`{resolved}`)"

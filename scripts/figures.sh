@@ -11,7 +11,6 @@
 #   scripts/figures.sh distillation  distillation.png: configs/studies/distillation.toml (kernels: GYRE_ISA=avx2; a quarter of an hour)
 #   scripts/figures.sh distillation_smollm2  distillation-smollm2.png: configs/studies/distillation_smollm2.toml (an hour)
 #   scripts/figures.sh lora          lora-smollm2.png: configs/studies/lora_smollm2.toml (half an hour)
-#   scripts/figures.sh linear        linear.png: time and memory of a pass by tokens and layers (a quarter of an hour, 14 GiB)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 images=docs/images
@@ -127,16 +126,11 @@ lora() {
   cp studies/lora-smollm2/figures/learning_curves.png $images/lora-smollm2.png
 }
 
-linear() {
-  bash scripts/get-smollm2.sh
-  go run ./scripts/linear models/smollm2-135m-instruct $images/linear.png
-}
-
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
 [ $# -gt 0 ] || { usage; exit 2; }
 for name in "$@"; do
   case $name in
-    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation | distillation_smollm2 | lora | linear) $name ;;
+    demo | quickstart | components | ui | smollm2 | gateway | bfloat16 | distillation | distillation_smollm2 | lora) $name ;;
     *) echo "figures: $name is none of those below" >&2; usage >&2; exit 2 ;;
   esac
 done

@@ -288,11 +288,25 @@ run("qwen2", "qwen2", rows, {**base, "mode": "seq-mean-token-sum"},
 run("heads", "qwen2", rows, base, lora=dict(r=3, lora_alpha=6, target_modules=["v_proj", "embed_tokens", "lm_head"]))
 run("qwen3", "qwen3", rows, base, lora=dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"]))
 
-# Adapters that only a merge takes: not of every layer, of several ranks, and of one side of a tied head
-model = adapt("llama", r=4, lora_alpha=6, target_modules=["q_proj", "gate_proj", "embed_tokens"], rank_pattern={"gate_proj": 2},
-              exclude_modules=r".*layers\.1\.self_attn.*")
-model.save_pretrained(os.path.join(out, "lora", "uneven"))
-os.remove(os.path.join(out, "lora", "uneven", "README.md"))
-with torch.no_grad():
-    json.dump({"model": "llama", "ids": [r["ids"] for r in rows[:4]], "logprobs": [logprobs(model, r["ids"], 1.0)[0].tolist() for r in rows[:4]]},
-              open(os.path.join(out, "lora", "uneven.json"), "w"))
+def beside(name, kind, **lora):
+    """An adapter that no run trains: what is trained whole beside it differs from the base."""
+    model = adapt(kind, **lora)
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            if p.requires_grad and "lora_" not in n:
+                p.add_(torch.randn_like(p) * 0.1)
+    model.save_pretrained(os.path.join(out, "lora", name))
+    os.remove(os.path.join(out, "lora", name, "README.md"))
+    with torch.no_grad():
+        scored = [logprobs(model, r["ids"], 1.0)[0].tolist() for r in rows[:4]]
+    json.dump({"model": kind, "ids": [r["ids"] for r in rows[:4]], "logprobs": scored}, open(os.path.join(out, "lora", name + ".json"), "w"))
+
+
+# Adapters of several ranks and scales, not of every layer, and of one side of a tied head
+beside("uneven", "llama", r=4, lora_alpha=6, target_modules=["q_proj", "gate_proj", "embed_tokens"], rank_pattern={"gate_proj": 2},
+       exclude_modules=r".*layers\.1\.self_attn.*")
+beside("patterns", "llama", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "up_proj"], layers_to_transform=[1],
+       rank_pattern={"v_proj": 5, "up_proj": 2}, alpha_pattern={"layers.1.mlp.up_proj": 3, "self_attn.[kv]_proj": 8})
+# What a merge alone takes: trained biases, and the head of a tied model trained whole
+beside("biases", "qwen2", r=2, lora_alpha=4, target_modules=["q_proj", "o_proj"], bias="all")
+beside("saved", "llama", r=2, lora_alpha=4, target_modules=["v_proj"], modules_to_save=["lm_head"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes orchestrate/study/sweep/testdata/rliable.json: statistics of random scores as rliable (Agarwal et al. 2021) computes them.
+"""Writes internal/statistics/testdata/rliable.json: statistics of random scores as rliable (Agarwal et al. 2021) computes them.
 
     pip install rliable 'pandas<3' && python3 scripts/fixtures_rliable.py
 
@@ -26,6 +26,6 @@ for _ in range(6):
     })
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 os.makedirs("orchestrate/study/sweep/testdata", exist_ok=True)
-with open("orchestrate/study/sweep/testdata/rliable.json", "w") as file:
+with open("internal/statistics/testdata/rliable.json", "w") as file:
     json.dump(cases, file)
     file.write("\n")

@@ -286,6 +286,8 @@ def write_chats():
     folder = CHAT / "testdata"
     with open(folder / "chats.jsonl", "w", encoding="utf-8") as out:
         for path in sorted(folder.glob("*.jinja")):
+            if path.stem in ("parts_only", "thinking"):  # for write_parts
+                continue
             for messages in CHATS:
                 for prompt, tools in (False, None), (True, None), (True, TOOLS):
                     row = {"template": path.name, "messages": messages, "prompt": prompt}
@@ -300,6 +302,67 @@ def write_chats():
                     except Exception as e:
                         row["error"] = str(e)
                     out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def part(*texts):
+    return [{"type": "text", "text": text} for text in texts]
+
+
+CALL = {"id": "abcdef123", "type": "function", "function": {"name": "look", "arguments": {"row": 3}}}
+
+# Contents in parts, and what the assistant thought.
+PARTS = [
+    [{"role": "user", "content": part(" Go  left,", " then\nright. ")}],
+    [{"role": "system", "content": part("Play well.")}, {"role": "user", "content": "  #P_X# "}],
+    [{"role": "user", "content": part("one")}, {"role": "assistant", "content": part("two"), "reasoning_content": "\nwhy two\n"}, {"role": "user", "content": "three"}],
+    [{"role": "user", "content": "look around"}, {"role": "assistant", "content": "I look.", "reasoning_content": " where?\n<b>", "tool_calls": [CALL]}, {"role": "tool", "content": part("a wall"), "tool_call_id": "abcdef123"}],
+]  # fmt: skip
+
+# What one template alone reads: fields of messages, and its variable.
+THINKING = [
+    ([{"role": "user", "content": "q", "documents": [{"title": "T", "text": "a \"b\""}]}, {"role": "assistant", "content": "", "thinking": "hm", "tool_plan": " I look. ", "tool_calls": [CALL]}, {"role": "tool", "content": "1", "tool_call_id": "abcdef123"}], {}),
+    ([{"role": "user", "content": "q"}], {"enable_thinking": False}),
+    ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "reasoning_content": None}, {"role": "user", "content": "q"}], {"enable_thinking": True}),
+]  # fmt: skip
+
+
+def text_of(content):
+    return content if isinstance(content, str) else "".join(p["text"] for p in content)
+
+
+def forms(messages):
+    """A chat as it is given, with contents as strings, and with contents in parts."""
+    yield messages
+    yield [m | {"content": text_of(m["content"])} for m in messages]
+    yield [m | {"content": part(m["content"]) if isinstance(m["content"], str) else m["content"]} for m in messages]
+
+
+def rendered(template, messages, **variables):
+    """The chat in the first form that the template writes whole; None where there is none."""
+    for form in forms(messages):
+        try:
+            texts, _ = render_jinja_template(
+                [json.loads(json.dumps(form))], chat_template=template, add_generation_prompt=True, bos_token="<|endoftext|>",
+                eos_token="<|im_end|>", **variables,
+            )  # fmt: skip
+        except Exception:
+            continue
+        said = [p["text"] for m in form if "tool_calls" not in m for p in (part(m["content"]) if isinstance(m["content"], str) else m["content"])]
+        if all(text.strip() in texts[0] for text in said) and "'type': 'text'" not in texts[0]:
+            return texts[0]
+
+
+def write_parts():
+    folder = CHAT / "testdata"
+    with open(folder / "parts.jsonl", "w", encoding="utf-8") as out:
+        for path in sorted(folder.glob("*.jinja")):
+            if path.stem in ("features", "whitespace"):  # which write no contents
+                continue
+            cases = [(messages, {}) for messages in PARTS] + (THINKING if path.stem == "thinking" else [])
+            for messages, variables in cases:
+                text = rendered(path.read_text(encoding="utf-8"), messages, **variables)
+                row = {"template": path.name, "messages": messages, "variables": variables, "text": text}
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def write_expressions():
@@ -323,3 +386,4 @@ if __name__ == "__main__":
         write_tokenizers(CHAT / "bpe" / "testdata", False)
         write_expressions()
         write_chats()
+        write_parts()

@@ -144,7 +144,8 @@ async def sdk(s):
         past.append({"role": "user", "content": f"{s.rng.random()}?"})
         try:
             past = (await agents.Runner.run(agent, past, max_turns=4)).to_input_list()
-        except (agents.MaxTurnsExceeded, openai.BadRequestError):  # a template that takes one call at a time
+        except (agents.MaxTurnsExceeded, agents.ModelBehaviorError, openai.BadRequestError):
+            # a reply that is all thinking and was cut off, or a template that takes one call at a time
             break
 
 

@@ -10,6 +10,7 @@ import hmac
 import inspect
 import json
 import math
+import numbers
 import os
 import random
 import re
@@ -35,11 +36,19 @@ def finished(value):
 
 
 def number(value):
-    """A number that JSON can hold, or None."""
-    if isinstance(value, (bool, int, float)) or hasattr(value, "item") and getattr(value, "size", 1) == 1:
+    """A number of any library as one that JSON can hold, or None."""
+    if hasattr(value, "item"):  # of numpy and torch, whatever its shape
+        try:
+            value = value.item()
+        except (TypeError, ValueError, RuntimeError):  # it has several elements
+            return None
+    if not isinstance(value, numbers.Number) or isinstance(value, complex):
+        return None
+    try:
         value = float(value)
-        return value if math.isfinite(value) else None
-    return None
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
 
 
 COLOURS = "black red green yellow blue magenta cyan white".split()
@@ -129,8 +138,7 @@ class Place:
                 done, rest = done or rest[0], [rest[1]]
             info = dict(rest[0]) if rest else {}
             out = {"observation": shown(state), "reward": float(reward), "done": bool(done)}
-            out["success"] = bool(info.pop("success", False))
-            for name in ("valid", "effective"):
+            for name in ("success", "valid", "effective"):
                 if name in info:
                     out[name] = bool(info.pop(name))
             parts = info.pop("parts", {})
@@ -146,7 +154,13 @@ class Place:
 
 def shown(state):
     """What an environment returned, as an observation."""
+    text = state["text"] if isinstance(state, dict) and "messages" not in state and "text" in state else state
+    if text is None or callable(text) or isinstance(text, (tuple, set)):
+        raise TypeError(f"the environment returned {text!r:.80} to be shown: expected a text, or a list of messages with role and content")
     if isinstance(state, list):
+        for m in state:
+            if not isinstance(m, dict) or not isinstance(m.get("content"), (str, type(None))):
+                raise TypeError(f"the environment returned a message {m!r:.80}: expected a dictionary of role and content, a text")
         return {"messages": [{
             "role": m.get("role", ""), "name": m.get("name") or "", "content": plain(m.get("content") or ""),
             "call_id": m.get("tool_call_id") or m.get("call_id") or ""} for m in state]}

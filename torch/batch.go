@@ -95,15 +95,12 @@ func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch) 
 		}
 		var pin runtime.Pinner
 		defer pin.Unpin()
-		pin.Pin(&b.Offsets[0])
-		pin.Pin(&b.IDs[0])
-		pin.Pin(&b.Mask[0])
 		return f(h, &C.gyre_batch{
 			num_sequences: C.int64_t(len(b.Offsets) - 1),
-			offsets:       (*C.int64_t)(&b.Offsets[0]),
-			ids:           (*C.int32_t)(&b.IDs[0]),
-			mask:          (*C.uint8_t)(&b.Mask[0]),
-			targets:       pinInt32s(&pin, b.Targets),
+			offsets:       pinned[C.int64_t](&pin, b.Offsets),
+			ids:           pinned[C.int32_t](&pin, b.IDs),
+			mask:          pinned[C.uint8_t](&pin, b.Mask),
+			targets:       pinned[C.int32_t](&pin, b.Targets),
 		})
 	})
 }

@@ -80,7 +80,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 		"offsets run from 0 to 3, want 0 to 2": {Offsets: []int64{0, 3}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
 		"offsets run from 1 to 2, want 0 to 2": {Offsets: []int64{1, 2}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
 	} {
-		if _, err := m.Score(b, 1, false); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+		if _, err := m.Logprobs(b, 1); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

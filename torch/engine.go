@@ -1,13 +1,14 @@
 package torch
 
 /*
-#include "gyre.h"
+#include "gyre_engine.h"
 */
 import "C"
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"unsafe"
@@ -22,8 +23,7 @@ import (
 //
 // SpeculativeTokens bounds the next tokens that a pass tries beside a sequence's last one, where these are likely to
 // be drawn and pay (always, with AlwaysSpeculate); 0: none. The results are the same bits. A device other than the
-// CPU, whose rows depend on the pass around them, tries none. They follow the same tokens as before, or are those of a
-// draft model ([Engine.SetDraft]).
+// CPU, whose rows depend on the pass around them, tries none.
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
 	PrefixCache                                      bool
@@ -101,11 +101,19 @@ const (
 	FinishNotFinite Finish = C.GYRE_FINISH_NOT_FINITE
 )
 
+var finishNames = [...]string{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
+	FinishNotFinite: "not_finite"}
+
 // String is the finish_reason of generation APIs: "stop", "length" or "abort"; or "not_finite".
-func (f Finish) String() string { return finishNames.of("Finish", int(f)) }
+func (f Finish) String() string {
+	if f < FinishStop || int(f) >= len(finishNames) {
+		return fmt.Sprintf("Finish(%d)", int(f))
+	}
+	return finishNames[f]
+}
 
 // Output is a finished request. Logprobs are those of the policy being trained (logits/temperature, whole vocabulary;
-// the bits of [Model.Score]), SamplingLogprobs those of the filtered distribution that was sampled (0 for greedy).
+// the bits of [Model.Logprobs]), SamplingLogprobs those of the filtered distribution that was sampled (0 for greedy).
 type Output struct {
 	ID               uint64
 	Tokens           []int32 // the new tokens, a stop token included
@@ -149,7 +157,6 @@ type EngineStats struct {
 // next step. A request's tokens and log-probs do not depend on what else the engine is doing.
 type Engine struct {
 	handle[*C.gyre_engine]
-	model *Model
 
 	// Below: executor thread only.
 	outputs []C.gyre_output
@@ -162,8 +169,8 @@ type Engine struct {
 func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	// Any single output fits in the poll buffers, so polling always makes progress.
 	capacity := max(config.MaxLength, 4096)
-	e := &Engine{model: m}
-	e.free = func(h *C.gyre_engine) { C.gyre_engine_free(h) }
+	e := &Engine{}
+	e.model, e.free = m, func(h *C.gyre_engine) { C.gyre_engine_free(h) }
 	err := m.with(func(h *C.gyre_model) code {
 		return C.gyre_engine_new(h, as[C.gyre_engine_config](&config), &e.c)
 	})
@@ -173,13 +180,6 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	e.outputs, e.tokens = make([]C.gyre_output, 64), make([]int32, capacity)
 	e.values = [2][]float32{make([]float32, capacity), make([]float32, capacity)}
 	return e, nil
-}
-
-func (e *Engine) with(f func(h *C.gyre_engine) code) error {
-	return e.handle.with(func(h *C.gyre_engine) code {
-		e.model.open()
-		return f(h)
-	})
 }
 
 // SetVocabulary gives the bytes of every token id, which stop strings are looked for in.
@@ -196,12 +196,6 @@ func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
 	})
 }
 
-// SetDraft lets a model of the same vocabulary propose tokens beside those that the engine looks up, which needs
-// SpeculativeTokens. The engine holds it: the caller may close it.
-func (e *Engine) SetDraft(draft *Model) error {
-	return e.with(func(h *C.gyre_engine) code { return C.gyre_engine_set_draft(h, draft.open()) })
-}
-
 // Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches
 // [ErrInvalidArgument].
 func (e *Engine) Submit(r Request) error {
@@ -209,22 +203,18 @@ func (e *Engine) Submit(r Request) error {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		request := C.gyre_request{
-			id: C.uint64_t(r.ID), prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
+			id: C.uint64_t(r.ID), prompt: pinned[C.int32_t](&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
 			sampling: *as[C.gyre_sampling](&r.Sampling),
-			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)), drawn: C.int64_t(r.Drawn),
+			stop_ids: pinned[C.int32_t](&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)), drawn: C.int64_t(r.Drawn),
 			keep: C.int32_t(r.Keep), kept: C.bool(r.Kept),
 		}
 		if n := len(r.StopStrings); n > 0 {
 			strings, lengths := make([]*C.char, n), make([]C.int64_t, n)
 			for i, s := range r.StopStrings {
-				bytes := append([]byte(s), 0)
-				pin.Pin(&bytes[0])
-				strings[i], lengths[i] = (*C.char)(unsafe.Pointer(&bytes[0])), C.int64_t(len(s))
+				strings[i], lengths[i] = pinned[C.char](&pin, append([]byte(s), 0)), C.int64_t(len(s))
 			}
-			pin.Pin(&strings[0])
-			pin.Pin(&lengths[0])
-			request.stop_strings, request.stop_string_lens, request.num_stop_strings = &strings[0], &lengths[0],
-				C.int64_t(n)
+			request.stop_strings, request.num_stop_strings = pinned[*C.char](&pin, strings), C.int64_t(n)
+			request.stop_string_lens = pinned[C.int64_t](&pin, lengths)
 		}
 		if r.Sampling.Alternatives > 0 && e.beside == nil {
 			e.beside = make([]Alternative, len(e.tokens)*MaxAlternatives)
@@ -234,14 +224,6 @@ func (e *Engine) Submit(r Request) error {
 		}
 		return C.gyre_engine_submit(h, &request)
 	})
-}
-
-func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
-	if len(ids) == 0 {
-		return nil
-	}
-	pin.Pin(&ids[0])
-	return (*C.int32_t)(&ids[0])
 }
 
 // Step runs one forward pass and draws one token for each sequence whose prompt is complete. It returns how many
@@ -268,9 +250,9 @@ type Partial struct {
 // whole, what was told included.
 func (e *Engine) Progress() ([]Partial, error) {
 	var all []Partial
-	err := e.take(true, func(o C.gyre_output, r drawn) {
-		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: r.tokens, Logprobs: r.logprobs,
-			SamplingLogprobs: r.sampling, Alternatives: r.alternatives})
+	err := e.take(true, func(o Output, position int) {
+		all = append(all, Partial{ID: o.ID, Position: position, Tokens: o.Tokens, Logprobs: o.Logprobs,
+			SamplingLogprobs: o.SamplingLogprobs, Alternatives: o.Alternatives})
 	})
 	return all, err
 }
@@ -278,24 +260,13 @@ func (e *Engine) Progress() ([]Partial, error) {
 // Poll takes all finished outputs, in the order in which they finished.
 func (e *Engine) Poll() ([]Output, error) {
 	var all []Output
-	err := e.take(false, func(o C.gyre_output, r drawn) {
-		all = append(all, Output{
-			ID: uint64(o.id), Finish: Finish(o.finish), CachedTokens: int(o.cached_tokens), Tokens: r.tokens,
-			Logprobs: r.logprobs, SamplingLogprobs: r.sampling, Alternatives: r.alternatives, Kept: bool(o.kept),
-		})
-	})
+	err := e.take(false, func(o Output, _ int) { all = append(all, o) })
 	return all, err
 }
 
-// drawn is what take hands on of a request.
-type drawn struct {
-	tokens             []int32
-	logprobs, sampling []float32
-	alternatives       [][]Alternative
-}
-
-// take fills the engine's buffers until nothing comes and hands on copies of what they held.
-func (e *Engine) take(unfinished bool, each func(o C.gyre_output, r drawn)) error {
+// take fills the engine's buffers until nothing comes and hands on copies of what they held, with the position of the
+// first token in the reply.
+func (e *Engine) take(unfinished bool, each func(o Output, position int)) error {
 	return e.with(func(h *C.gyre_engine) code {
 		for {
 			var count C.int64_t
@@ -307,13 +278,14 @@ func (e *Engine) take(unfinished bool, each func(o C.gyre_output, r drawn)) erro
 			}
 			for _, o := range e.outputs[:count] {
 				from, to := int(o.token_offset), int(o.token_offset+o.num_tokens)
-				r := drawn{tokens: slices.Clone(e.tokens[from:to]), logprobs: slices.Clone(e.values[0][from:to]),
-					sampling: slices.Clone(e.values[1][from:to])}
+				out := Output{ID: uint64(o.id), Finish: Finish(o.finish), CachedTokens: int(o.cached_tokens),
+					Kept: bool(o.kept), Tokens: slices.Clone(e.tokens[from:to]),
+					Logprobs: slices.Clone(e.values[0][from:to]), SamplingLogprobs: slices.Clone(e.values[1][from:to])}
 				for i := from; i < to && o.alternatives > 0; i++ {
 					at := i * MaxAlternatives
-					r.alternatives = append(r.alternatives, slices.Clone(e.beside[at:at+int(o.alternatives)]))
+					out.Alternatives = append(out.Alternatives, slices.Clone(e.beside[at:at+int(o.alternatives)]))
 				}
-				each(o, r)
+				each(out, int(o.position))
 			}
 		}
 	})

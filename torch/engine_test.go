@@ -39,7 +39,7 @@ func finish(t *testing.T, e *Engine) map[uint64]Output {
 	return outputs
 }
 
-func TestEngineLogprobsAreThoseOfScore(t *testing.T) {
+func TestEngineLogprobsAreTheModels(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	e := tinyEngine(t, m, EngineConfig{MaxSequences: 3, MaxLength: 32, MaxBatchTokens: 5})
 	prompts := map[uint64][]int32{1: {1, 2, 3}, 2: {4}, 3: {5, 6, 7, 8, 9, 10, 11, 12}, 4: {13, 14}}
@@ -55,12 +55,12 @@ func TestEngineLogprobsAreThoseOfScore(t *testing.T) {
 		if len(o.Tokens) != 10 || o.Finish != FinishLength {
 			t.Fatalf("request %d: %d tokens, finish %v; want 10, length", id, len(o.Tokens), o.Finish)
 		}
-		scores, err := m.Score(Pack([][]int32{slices.Concat(prompt, o.Tokens)}, nil), 0.8, false)
+		logprobs, err := m.Logprobs(Pack([][]int32{slices.Concat(prompt, o.Tokens)}, nil), 0.8)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(o.Logprobs, scores.Logprobs[len(prompt):]) {
-			t.Errorf("request %d: the engine's log-probs %v, Score's %v", id, o.Logprobs, scores.Logprobs[len(prompt):])
+		if !slices.Equal(o.Logprobs, logprobs[len(prompt):]) {
+			t.Errorf("request %d: the engine's log-probs %v, the trainer's %v", id, o.Logprobs, logprobs[len(prompt):])
 		}
 		for i, p := range o.SamplingLogprobs {
 			if p < o.Logprobs[i] {
@@ -117,11 +117,11 @@ func TestEngineAlternatives(t *testing.T) {
 		ids := slices.Concat(prompt, o.Tokens[:i])
 		var all []Alternative
 		for token := range int32(m.Config.VocabSize) {
-			scores, err := m.Score(Pack([][]int32{append(slices.Clone(ids), token)}, nil), temperature, false)
+			logprobs, err := m.Logprobs(Pack([][]int32{append(slices.Clone(ids), token)}, nil), temperature)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, Alternative{token, scores.Logprobs[len(ids)]})
+			all = append(all, Alternative{token, logprobs[len(ids)]})
 		}
 		slices.SortStableFunc(all, func(a, b Alternative) int { return cmp.Compare(b.Logprob, a.Logprob) })
 		if !slices.Equal(list, all[:n]) {
@@ -382,37 +382,6 @@ func TestEngineErrors(t *testing.T) {
 	}
 	if _, err := NewEngine(tinyModel(t, HeadValue), roomy); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("engine over a critic: %v", err)
-	}
-}
-
-func TestEngineHoldsItsDraft(t *testing.T) {
-	m, draft := tinyModel(t, HeadLM), tinyModel(t, HeadLM)
-	plain := tinyEngine(t, m, roomy)
-	if err := plain.SetDraft(draft); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("a draft where nothing is proposed: %v", err)
-	}
-	config := roomy
-	config.SpeculativeTokens, config.AlwaysSpeculate = 4, true
-	e := tinyEngine(t, m, config)
-	if err := e.SetDraft(draft); err != nil {
-		t.Fatal(err)
-	}
-	draft.Close()
-	request := Request{ID: 1, Prompt: []int32{3, 4, 5}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 21, Seed: 5}}
-	if err := e.Submit(request); err != nil {
-		t.Fatal(err)
-	}
-	for unfinished := 1; unfinished > 0; {
-		var err error
-		if unfinished, err = e.Step(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s, err := e.Stats(); err != nil || s.Steps > 6 || s.AcceptedTokens != s.ProposedTokens {
-		t.Errorf("%+v, %v: want six passes at most, the policy's own guesses being right", s, err)
-	}
-	if err := e.SetDraft(draft); !errors.Is(err, ErrClosed) {
-		t.Errorf("a draft after its Close: %v", err)
 	}
 }
 

@@ -13,20 +13,20 @@ func ExamplePack() {
 }
 
 // A model with zero weights gives every token the same probability.
-func ExampleModel_Score() {
+func ExampleModel_Logprobs() {
 	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, VocabSize: 4, HiddenSize: 8,
 		IntermediateSize: 8, NumLayers: 1,
-		NumHeads: 2, NumKVHeads: 2, HeadDim: 4, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1})
+		NumHeads: 2, NumKVHeads: 2, HeadDim: 4, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 10000})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer model.Close()
-	scores, err := model.Score(torch.Pack([][]int32{{0, 3, 1}}, nil), 1, true)
+	logprobs, err := model.Logprobs(torch.Pack([][]int32{{0, 3, 1}}, nil), 1)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%.4f %.4f\n", scores.Logprobs, scores.Entropies)
-	// Output: [0.0000 -1.3863 -1.3863] [0.0000 1.3863 1.3863]
+	fmt.Printf("%.4f\n", logprobs)
+	// Output: [0.0000 -1.3863 -1.3863]
 }

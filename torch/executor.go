@@ -29,7 +29,7 @@ type job struct {
 func execute(f func()) {
 	executor.start.Do(func() {
 		executor.jobs = make(chan job)
-		go serve(executor.jobs)
+		go serve(executor.jobs) // ends with the process
 	})
 	j := job{run: f, done: make(chan any, 1)}
 	executor.jobs <- j
@@ -78,14 +78,18 @@ func need(open bool) {
 
 // handle is a C++ object that an object of this package owns. Only the executor thread touches it.
 type handle[H comparable] struct {
-	c    H // zero after Close
-	free func(H)
+	c     H // zero after Close
+	free  func(H)
+	model *Model // that it was made from, and without which it is of no use; nil: it can do without
 }
 
 // open gives the C handle, or refuses the call.
 func (h *handle[H]) open() H {
 	var closed H
 	need(h.c != closed)
+	if h.model != nil {
+		h.model.open()
+	}
 	return h.c
 }
 

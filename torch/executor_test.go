@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,30 +38,6 @@ func TestALibraryThatCannotBeLoaded(t *testing.T) {
 			!strings.Contains(err.Error(), "make lib") {
 			t.Errorf("%s: %v", library, err)
 		}
-	}
-}
-
-// The list of functions in library_linux.c is the header's.
-func TestEveryFunctionIsLoaded(t *testing.T) {
-	header, err := os.ReadFile("../csrc/gyre.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	loader, err := os.ReadFile("library_linux.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared := regexp.MustCompile(`(?m)^[a-z].*?\bgyre_(\w+)\(`).FindAllSubmatch(header, -1)
-	listed := regexp.MustCompile(`F\((\w+)\)`).FindAllSubmatch(loader, -1)
-	names := func(all [][][]byte) (s []string) {
-		for _, m := range all {
-			s = append(s, string(m[1]))
-		}
-		slices.Sort(s)
-		return s
-	}
-	if a, b := names(declared), names(listed); len(a) < 60 || !slices.Equal(a, b) {
-		t.Errorf("gyre.h declares %q\nlibrary_linux.c loads %q", a, b)
 	}
 }
 
@@ -125,37 +98,5 @@ func TestPeakMemoryIsNotTheParents(t *testing.T) {
 	var peak int64
 	if _, err := fmt.Sscan(after, &peak); err != nil || peak < 1<<20 || peak >= held {
 		t.Errorf("started by a process of more than 1 GiB: peak %d (%v), expected its own\n%s", peak, err, out)
-	}
-}
-
-// What Go and gyre.h both declare has the same fields, types and offsets. ModelConfig and PolicyStats go on where C's
-// fields end, or hold them in another form from there on.
-func TestStructsLieAsThoseOfC(t *testing.T) {
-	fields := map[reflect.Type]int{reflect.TypeFor[ModelConfig](): 24, reflect.TypeFor[PolicyStats](): 3}
-	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
-	for g, c := range mirrors {
-		n, prefix := fields[g]
-		if !prefix {
-			if n = g.NumField(); g.Size() != c.Size() {
-				t.Errorf("%v has %d bytes, %v %d", g, g.Size(), c, c.Size())
-			}
-		}
-		var ofC []reflect.StructField
-		for f := range c.NumField() {
-			if name := c.Field(f).Name; name != "_" {
-				ofC = append(ofC, c.Field(f))
-			}
-		}
-		for i := range n {
-			a, b := g.Field(i), ofC[min(i, len(ofC)-1)]
-			same := a.Type.Kind() == b.Type.Kind() || a.Type.Kind() == reflect.Int && b.Type.Kind() == reflect.Int64
-			if plain(a.Name) != plain(b.Name) || a.Offset != b.Offset || a.Type.Size() != b.Type.Size() || !same {
-				t.Errorf("%v.%s %v at %d, but %s %v at %d in gyre.h", g, a.Name, a.Type, a.Offset, b.Name, b.Type,
-					b.Offset)
-			}
-			if a.Type.Kind() == reflect.Struct && mirrors[a.Type] != b.Type {
-				t.Errorf("%v.%s is no mirror of %v", g, a.Name, b.Type)
-			}
-		}
 	}
 }

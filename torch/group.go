@@ -26,7 +26,8 @@ type GroupConfig struct {
 	First           int           // what messages call rank 0: its rank in the run that this group is a part of
 }
 
-// Group is the processes ("ranks") of a run. A nil *Group is a world of one: all methods work.
+// Group is the processes ("ranks") of a run. A nil *Group is a process alone: it has a rank and a size, and nobody to
+// call.
 //
 // Collectives are called by all ranks in the same order, one at a time; those of a sharded model may run beside them.
 // They fail, with an error that matches [ErrDisconnected] and names the operation and the rank, when a rank ends, is
@@ -35,7 +36,7 @@ type GroupConfig struct {
 type Group struct {
 	config GroupConfig
 
-	mu     sync.RWMutex // held for writing by Close alone
+	mu     sync.RWMutex // guards handle: held for writing by Close alone
 	handle *C.gyre_group
 }
 
@@ -46,7 +47,7 @@ func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Minute)
 	g := &Group{config: config}
 	opened := make(chan error, 1)
-	go func() { opened <- g.open() }()
+	go func() { opened <- g.open() }() // ends when all ranks are there, or after config.Timeout
 	select {
 	case err := <-opened:
 		if err != nil {
@@ -54,7 +55,7 @@ func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 		}
 		return g, nil
 	case <-ctx.Done():
-		go func() { // what the library waits for cannot be taken back
+		go func() { // ends with the other: what the library waits for cannot be taken back
 			<-opened
 			g.Close()
 		}()
@@ -98,11 +99,8 @@ func (g *Group) WorldSize() int {
 
 // AllGather gives what every rank has brought, of any lengths, in their order.
 func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
-	case g == nil:
-		return [][]byte{mine}, nil
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -177,9 +175,6 @@ func (t Traffic) Total() (sum Flow) {
 
 // Traffic counts from the group's opening; it is zero after Close.
 func (g *Group) Traffic() (all Traffic) {
-	if g == nil {
-		return all
-	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	var flows [C.GYRE_CARGO_KINDS]C.gyre_traffic
@@ -193,9 +188,6 @@ func (g *Group) Traffic() (all Traffic) {
 // Abort makes whatever waits here, in the model's passes too, and everything after it fail. The other ranks see this
 // one's connections break when it closes the group.
 func (g *Group) Abort(reason string) {
-	if g == nil {
-		return
-	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	g.abort(reason)
@@ -210,11 +202,9 @@ func (g *Group) abort(reason string) {
 
 // Close leaves the group, with the last model that was made with it. Ranks that still wait for this one fail.
 func (g *Group) Close() error {
-	if g != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		C.gyre_group_free(g.handle)
-		g.handle = nil
-	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	C.gyre_group_free(g.handle)
+	g.handle = nil
 	return nil
 }

@@ -18,7 +18,7 @@
 // clang-format off
 #define FUNCTIONS(F) \
   F(abi_version) F(build_info) F(bytes_free) F(check_tensor_parallel) F(cuda_info) F(describe_isa) F(engine_abort) \
-  F(engine_dismiss) F(engine_follow) F(engine_forget) F(engine_free) F(engine_new) F(engine_poll) F(engine_set_draft) \
+  F(engine_dismiss) F(engine_follow) F(engine_forget) F(engine_free) F(engine_new) F(engine_poll) \
   F(engine_set_vocabulary) F(engine_sleep) F(engine_stats) F(engine_step) F(engine_submit) F(gradients_add) \
   F(gradients_add_weights) F(gradients_begin_lane) F(gradients_dot) F(gradients_free) F(gradients_held) \
   F(gradients_new) F(gradients_products) F(gradients_sketch) F(gradients_zero) F(group_abort) F(group_all_gather) \

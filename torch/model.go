@@ -92,7 +92,7 @@ func (w Work) Add(other Work) Work { return Work{w.FLOPs + other.FLOPs, w.Bytes 
 // Sub is the work between two readings.
 func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Bytes - before.Bytes} }
 
-// Work counts from the model's creation: [Model.Score], backward passes and engines all add to it. It is zero after
+// Work counts from the model's creation: [Model.Logprobs], backward passes and engines all add to it. It is zero after
 // Close.
 func (m *Model) Work() (work Work) {
 	execute(func() {
@@ -161,24 +161,24 @@ func CloseParameters(list []Parameter) {
 	}
 }
 
-// Scores holds token-aligned results of [Model.Score], 0 where the mask is 0.
-type Scores struct {
-	Logprobs  []float32
-	Entropies []float32 // nil unless asked for
+// Logprobs computes log softmax(logits/temperature)[token] of every masked token, 0 elsewhere. They are bit-identical
+// to those the engine reports for the same weights and token history. A model whose log-probs are not finite gives an
+// error that matches [ErrNotFinite].
+func (m *Model) Logprobs(b Batch, temperature float64) ([]float32, error) {
+	logprobs := make([]float32, len(b.IDs))
+	return logprobs, m.score(b, temperature, logprobs, nil)
 }
 
-// Score computes log softmax(logits/temperature)[token] of every masked token, and the entropy of that distribution
-// when asked. The log-probs are bit-identical to those the engine reports for the same weights and token history. A
-// model whose log-probs are not finite gives an error that matches [ErrNotFinite].
-func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error) {
-	s := Scores{Logprobs: make([]float32, len(b.IDs))}
-	if entropy {
-		s.Entropies = make([]float32, len(b.IDs))
-	}
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
-		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), nil)
+// Entropies computes those of the distributions that Logprobs are of.
+func (m *Model) Entropies(b Batch, temperature float64) ([]float32, error) {
+	entropies := make([]float32, len(b.IDs))
+	return entropies, m.score(b, temperature, make([]float32, len(b.IDs)), entropies)
+}
+
+func (m *Model) score(b Batch, temperature float64, logprobs, entropies []float32) error {
+	return m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(logprobs), floats(entropies), nil)
 	})
-	return s, err
 }
 
 // Support is k tokens for each token whose mask is 1, in their order, and k + 1 log-probs for each: those of the k, and
@@ -191,13 +191,11 @@ type Support struct {
 
 // c is the C view; the slices are pinned.
 func (s Support) c(pin *runtime.Pinner) C.gyre_support {
-	if len(s.Logprobs) > 0 {
-		pin.Pin(&s.Logprobs[0])
-	}
-	return C.gyre_support{k: C.int64_t(s.K), ids: pinInt32s(pin, s.IDs), logprobs: floats(s.Logprobs)}
+	return C.gyre_support{k: C.int64_t(s.K), ids: pinned[C.int32_t](pin, s.IDs),
+		logprobs: pinned[C.float](pin, s.Logprobs)}
 }
 
-// Likeliest computes the log-probs of Score, and for every masked token the support of the k likeliest ones in its
+// Likeliest computes Logprobs, and for every masked token the support of the k likeliest ones in its
 // place. Of equally likely tokens it takes those of lower ids, on the CPU.
 func (m *Model) Likeliest(b Batch, temperature float64, k int) ([]float32, Support, error) {
 	logprobs, s := make([]float32, len(b.IDs)), b.support(k)
@@ -235,9 +233,4 @@ func (m *Model) Logits(ids []int32) ([]float32, error) {
 }
 
 // floats is the C view of a slice, NULL when it is empty.
-func floats(s []float32) *C.float {
-	if len(s) == 0 {
-		return nil
-	}
-	return (*C.float)(&s[0])
-}
+func floats(s []float32) *C.float { return view[C.float](s) }

@@ -12,7 +12,7 @@ import (
 func tinyConfig(head Head) ModelConfig {
 	return ModelConfig{Family: Llama, Head: head, VocabSize: 19, HiddenSize: 8, IntermediateSize: 12, NumLayers: 2,
 		NumHeads:   2,
-		NumKVHeads: 1, HeadDim: 4, MaxPositions: 32, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1,
+		NumKVHeads: 1, HeadDim: 4, MaxPositions: 32, RMSNormEps: 1e-5, RopeTheta: 10000,
 		TieEmbeddings: head == HeadLM}
 }
 
@@ -105,7 +105,11 @@ func TestScoreIsTheLogSoftmaxOfTheLogits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := m.Score(Pack([][]int32{ids}, nil), temperature, true)
+	logprobs, err := m.Logprobs(Pack([][]int32{ids}, nil), temperature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entropies, err := m.Entropies(Pack([][]int32{ids}, nil), temperature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +121,11 @@ func TestScoreIsTheLogSoftmaxOfTheLogits(t *testing.T) {
 			first += math.Exp(float64(z)/temperature) * float64(z) / temperature
 		}
 		logprob, entropy := float64(row[ids[i]])/temperature-math.Log(sum), math.Log(sum)-first/sum
-		if math.Abs(logprob-float64(got.Logprobs[i])) > 1e-5 || math.Abs(entropy-float64(got.Entropies[i])) > 1e-5 {
-			t.Errorf("token %d: %v %v, want %v %v", i, got.Logprobs[i], got.Entropies[i], logprob, entropy)
+		if math.Abs(logprob-float64(logprobs[i])) > 1e-5 || math.Abs(entropy-float64(entropies[i])) > 1e-5 {
+			t.Errorf("token %d: %v %v, want %v %v", i, logprobs[i], entropies[i], logprob, entropy)
 		}
 	}
-	if got.Logprobs[0] != 0 || got.Entropies[0] != 0 {
+	if logprobs[0] != 0 || entropies[0] != 0 {
 		t.Error("the first token has a score")
 	}
 }
@@ -136,11 +140,11 @@ func TestErrorsNameTheProblem(t *testing.T) {
 		"offsets inside":  {Offsets: []int64{0, 9, 2}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
 		"too long":        Pack([][]int32{make([]int32, 33)}, nil),
 	} {
-		if _, err := m.Score(b, 1, false); !errors.Is(err, ErrInvalidArgument) {
+		if _, err := m.Logprobs(b, 1); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := m.Score(Pack([][]int32{{1, 2}}, nil), 0, false); !errors.Is(err, ErrInvalidArgument) {
+	if _, err := m.Logprobs(Pack([][]int32{{1, 2}}, nil), 0); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("temperature 0: %v", err)
 	}
 	if _, err := m.Values(Pack([][]int32{{1, 2}}, nil)); !errors.Is(err, ErrInvalidArgument) {
@@ -160,7 +164,7 @@ func TestADivergedModelIsReported(t *testing.T) {
 	if err := m.Touch(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Score(Pack([][]int32{{1, 2}}, nil), 1, false); !errors.Is(err, ErrNotFinite) {
+	if _, err := m.Logprobs(Pack([][]int32{{1, 2}}, nil), 1); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("got %v, want ErrNotFinite", err)
 	}
 }
@@ -182,13 +186,13 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 		m.Close()
 	}
 	b := Pack([][]int32{{1, 2}}, nil)
-	_, scoreErr := m.Score(b, 1, false)
+	_, logprobsErr := m.Logprobs(b, 1)
 	_, backwardErr := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)},
 		PolicyLoss{Task: NewLoss("nll", nil)}, Terms(nil, nil, nil))
 	_, gradientsErr := NewGradients(m)
 	_, optimizerErr := NewOptimizer(m, AdamW{})
 	_, floatsErr := tensor.Float32s()
-	for name, err := range map[string]error{"score": scoreErr, "backward": backwardErr, "new gradients": gradientsErr,
+	for name, err := range map[string]error{"score": logprobsErr, "backward": backwardErr, "new gradients": gradientsErr,
 		"new optimizer": optimizerErr, "tensor": floatsErr, "zero": g.Zero(), "touch": m.Touch(),
 		"set": tensor.SetFloat32s(nil)} {
 		if !errors.Is(err, ErrClosed) {
@@ -216,7 +220,7 @@ func TestModelOutlivesItsOptimizer(t *testing.T) {
 func TestConcurrentUse(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b := Pack([][]int32{{1, 2, 3}, {4, 5}}, nil)
-	want, err := m.Score(b, 1, false)
+	want, err := m.Logprobs(b, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,9 +228,9 @@ func TestConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 5 {
-				got, err := m.Score(b, 1, false)
-				if err == nil && !slices.Equal(got.Logprobs, want.Logprobs) {
-					t.Error("scores differ between goroutines")
+				got, err := m.Logprobs(b, 1)
+				if err == nil && !slices.Equal(got, want) {
+					t.Error("log-probs differ between goroutines")
 				}
 				if err != nil && !errors.Is(err, ErrClosed) {
 					t.Error(err)

@@ -6,22 +6,20 @@ package torch
 import "C"
 
 // AdamW (gyre_adamw_config) holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter
-// 2019), applied to every parameter as torch.optim.AdamW does. BRate is the learning rate of an adapter's B relative to
-// that of A (LoRA+, Hayou et al. 2024); 0 stands for 1.
+// 2019), applied to every parameter as torch.optim.AdamW does.
 type AdamW struct {
-	Beta1, Beta2, Eps, WeightDecay, BRate float64
+	Beta1, Beta2, Eps, WeightDecay float64
 }
 
 // Optimizer updates one model's parameters.
 type Optimizer struct {
 	handle[*C.gyre_optimizer]
-	model *Model
 }
 
 // NewOptimizer makes an optimizer with zero moments. The model stays in memory until the optimizer is closed.
 func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
-	o := &Optimizer{model: m}
-	o.free = func(h *C.gyre_optimizer) { C.gyre_optimizer_free(h) }
+	o := &Optimizer{}
+	o.model, o.free = m, func(h *C.gyre_optimizer) { C.gyre_optimizer_free(h) }
 	err := m.with(func(h *C.gyre_model) code {
 		return C.gyre_optimizer_new(h, as[C.gyre_adamw_config](&config), &o.c)
 	})
@@ -29,13 +27,6 @@ func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
 		return nil, err
 	}
 	return o, nil
-}
-
-func (o *Optimizer) with(f func(h *C.gyre_optimizer) code) error {
-	return o.handle.with(func(h *C.gyre_optimizer) code {
-		o.model.open()
-		return f(h)
-	})
 }
 
 // StepResult says what a step did.

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"unsafe"
 )
 
 // LossInfo is a policy loss of csrc/train/losses: what a task term measures of a token.
@@ -138,6 +137,21 @@ type PolicyLoss struct {
 	BalanceCoef       float64
 }
 
+// Terms are those that the loss has.
+func (l PolicyLoss) Terms() []TermKind {
+	kinds := []TermKind{TermTask}
+	if l.EntropyCoef != 0 {
+		kinds = append(kinds, TermEntropy)
+	}
+	if l.BalanceCoef != 0 {
+		kinds = append(kinds, TermBalance)
+	}
+	if l.KL != KLNone {
+		kinds = append(kinds, TermKL)
+	}
+	return kinds
+}
+
 // PolicyInputs are token-aligned. Weights carry the aggregation mode and its normaliser over the whole batch, so that
 // the sum over micro-batches is the batch loss.
 type PolicyInputs struct {
@@ -224,17 +238,10 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch) code {
 		var pin runtime.Pinner
 		defer pin.Unpin()
-		view := func(s []float32) *C.float {
-			if len(s) > 0 {
-				pin.Pin(&s[0])
-			}
-			return floats(s)
-		}
+		view := func(s []float32) *C.float { return pinned[C.float](&pin, s) }
 		list := make([]C.gyre_term, len(terms)+1)
 		for i, t := range terms {
-			name := append([]byte(t.Name), 0)
-			pin.Pin(&name[0])
-			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind),
+			list[i] = C.gyre_term{name: pinned[C.char](&pin, append([]byte(t.Name), 0)), kind: C.int32_t(t.Kind),
 				advantages: view(t.Advantages), weights: view(t.Weights)}
 			if t.Into != nil {
 				list[i].into = t.Into.open()

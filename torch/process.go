@@ -5,7 +5,7 @@ package torch
 */
 import "C"
 
-import "errors"
+import "slices"
 
 // SetThreads sets the number of threads of all later calls, 1 to 1024. Results do not depend on it.
 func SetThreads(n int) error {
@@ -65,28 +65,30 @@ type InstructionSet struct {
 }
 
 // InstructionSetInUse is the variant that computes, not measured.
-func InstructionSetInUse() (InstructionSet, error) { return instructionSet(-1) }
+func InstructionSetInUse() (InstructionSet, error) {
+	all, err := instructionSets(false)
+	if err != nil {
+		return InstructionSet{}, err
+	}
+	return all[slices.IndexFunc(all, func(s InstructionSet) bool { return s.InUse })], nil
+}
 
 // InstructionSets measures the library's variants of the kernels, for some tenths of a second each. The best that runs
 // here is in use, or the one that GYRE_ISA names.
-func InstructionSets() (all []InstructionSet, err error) {
-	for {
-		set, err := instructionSet(len(all))
-		if errors.Is(err, ErrNotFound) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, set)
-	}
-}
+func InstructionSets() ([]InstructionSet, error) { return instructionSets(true) }
 
-func instructionSet(i int) (InstructionSet, error) {
-	var set C.gyre_isa
-	err := invoke(func() code { return C.gyre_describe_isa(C.int32_t(i), &set) })
-	return InstructionSet{
-		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use),
-		BF16IsFaster: bool(set.bf16_is_faster), Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
-	}, err
+func instructionSets(measure bool) (all []InstructionSet, err error) {
+	err = invoke(func() code {
+		for {
+			var set C.gyre_isa
+			status := C.gyre_describe_isa(C.int32_t(len(all)), C.bool(measure), &set)
+			if status != C.GYRE_OK || set.name[0] == 0 {
+				return status
+			}
+			all = append(all, InstructionSet{Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here),
+				InUse: bool(set.in_use), BF16IsFaster: bool(set.bf16_is_faster), Float32: float64(set.f32_flops),
+				BFloat16: float64(set.bf16_flops)})
+		}
+	})
+	return all, err
 }

@@ -28,12 +28,12 @@ type ShardConfig struct {
 }
 
 // NewShardedModel makes a model on the ranks of a group: all of them call it, with the same arguments. Its parameters
-// are zero, to be filled through [Model.Shard] and then [Model.Touch]. The group, which may be nil, is freed after the
-// model.
+// are zero, to be filled through [Model.Shard] and then [Model.Touch]. The group is freed after the model. A nil group
+// has nothing in shards, whatever is asked for.
 //
 // These become collective, that is, all ranks call them in the same order: [Gradients.Dot], [Gradients.Norm],
 // [Products], [Gradients.Sketch] and [Optimizer.Step], and [Gradients.Add] with deterministic sums. With [ShardFull] so
-// does everything that makes a pass ([Model.Score], [Model.Values], [Model.Logits], [Model.PolicyBackward],
+// does everything that makes a pass ([Model.Logprobs], [Model.Values], [Model.Logits], [Model.PolicyBackward],
 // [Model.ValueBackward]; a rank without sequences gives Batch{}, and the buffers of PolicyBackward's terms are the same
 // on all ranks) and [Model.Gather]. Gradients become the sums of all ranks by themselves; statistics are of this rank's
 // tokens.
@@ -51,10 +51,10 @@ func (m *Model) over(group *Group, s ShardConfig) (*Model, error) {
 	m.sharded, m.shards, m.group = true, s, group
 	sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
 		bfloat16: C.bool(s.BFloat16), deterministic: C.bool(s.Deterministic), lanes: C.int32_t(s.Lanes)}
-	if group != nil {
-		if sharding.group = group.handle; sharding.group == nil {
-			return nil, ErrClosed
-		}
+	if group == nil {
+		sharding.shard = C.GYRE_SHARD_NONE
+	} else if sharding.group = group.handle; sharding.group == nil {
+		return nil, ErrClosed
 	}
 	return m.build(&sharding)
 }
@@ -120,10 +120,10 @@ type Shard struct {
 }
 
 // shardOf makes the shard of what held fills in.
-func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, error) {
+func shardOf[H comparable](of *handle[H], held func(h H, out *C.gyre_held, tensor *C.gyre_tensor) code) (Shard, error) {
 	var place C.gyre_held
 	t := FromHandle(nil)
-	err := held(&place, &t.c)
+	err := of.with(func(h H) code { return held(h, &place, &t.c) })
 	return Shard{Tensor: t, First: int64(place.first), OwnFirst: int64(place.own_first),
 		OwnCount: int64(place.own_count)}, err
 }
@@ -131,27 +131,21 @@ func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, e
 // Shard gives what is held here of parameter i in the order of [Model.Parameters]: all of it, flat, in one process.
 // After changing values call [Model.Touch].
 func (m *Model) Shard(i int) (Shard, error) {
-	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return m.with(func(h *C.gyre_model) code {
-			return C.gyre_model_held(h, C.int32_t(i), out, tensor)
-		})
+	return shardOf(&m.handle, func(h *C.gyre_model, out *C.gyre_held, tensor *C.gyre_tensor) code {
+		return C.gyre_model_held(h, C.int32_t(i), out, tensor)
 	})
 }
 
 // Shard gives what is held here of the gradient of parameter i.
 func (g *Gradients) Shard(i int) (Shard, error) {
-	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return g.with(func(h *C.gyre_gradients) code {
-			return C.gyre_gradients_held(h, C.int32_t(i), out, tensor)
-		})
+	return shardOf(&g.handle, func(h *C.gyre_gradients, out *C.gyre_held, tensor *C.gyre_tensor) code {
+		return C.gyre_gradients_held(h, C.int32_t(i), out, tensor)
 	})
 }
 
 // Shard gives what is held here of a moment of parameter i.
 func (o *Optimizer) Shard(which Moment, i int) (Shard, error) {
-	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return o.with(func(h *C.gyre_optimizer) code {
-			return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), out, tensor)
-		})
+	return shardOf(&o.handle, func(h *C.gyre_optimizer, out *C.gyre_held, tensor *C.gyre_tensor) code {
+		return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), out, tensor)
 	})
 }

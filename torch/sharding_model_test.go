@@ -177,10 +177,12 @@ func wholeWeights(m *Model, group *Group) ([][]float32, error) {
 			return nil, err
 		}
 		own := values[held.OwnFirst-held.First:][:held.OwnCount]
-		parts, err := group.AllGather(context.Background(),
-			append(binary.LittleEndian.AppendUint64(nil, uint64(held.OwnFirst)), bytesOf(own)...))
-		if err != nil {
-			return nil, err
+		mine := append(binary.LittleEndian.AppendUint64(nil, uint64(held.OwnFirst)), bytesOf(own)...)
+		parts := [][]byte{mine}
+		if group != nil {
+			if parts, err = group.AllGather(context.Background(), mine); err != nil {
+				return nil, err
+			}
 		}
 		whole, entries := make([]float32, count(shape)), 0
 		for _, part := range parts {

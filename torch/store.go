@@ -21,7 +21,7 @@ import (
 // Store is where the ranks of a run find each other: a table of keys and values that all of them reach, kept by c10d.
 // Its methods may be called from several goroutines; one waits for the other's answer.
 type Store struct {
-	mu     sync.RWMutex // held for writing by Close alone
+	mu     sync.RWMutex // guards handle: held for writing by Close alone
 	handle *C.gyre_store
 }
 
@@ -46,7 +46,7 @@ func OpenTCPStore(address string, listener net.Listener, timeout time.Duration) 
 	if err != nil || err2 != nil {
 		return nil, fmt.Errorf("the store's address is %q, expected HOST:PORT", address)
 	}
-	descriptor := -1
+	descriptor := 0 // none
 	if listener != nil {
 		raw, err := listener.(*net.TCPListener).SyscallConn()
 		if err == nil {

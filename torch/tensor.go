@@ -5,9 +5,7 @@ package torch
 */
 import "C"
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
 // Tensor is a handle to an at::Tensor, dense or a view of a model's storage.
 type Tensor struct {
@@ -17,7 +15,7 @@ type Tensor struct {
 // FromHandle takes ownership of a pointer to a heap-allocated at::Tensor, as gotorch's Tensor holds one: Close deletes
 // it. A nil pointer gives a closed tensor.
 func FromHandle(p unsafe.Pointer) *Tensor {
-	return &Tensor{handle[C.gyre_tensor]{C.gyre_tensor(p), func(h C.gyre_tensor) { C.gyre_tensor_free(h) }}}
+	return &Tensor{handle[C.gyre_tensor]{c: C.gyre_tensor(p), free: func(h C.gyre_tensor) { C.gyre_tensor_free(h) }}}
 }
 
 // Handle is the at::Tensor pointer, valid until Close; nil afterwards. The tensor keeps its ownership.
@@ -49,7 +47,7 @@ func (t *Tensor) Shape() ([]int64, error) {
 // CopyIn converts dense row-major data of the given type into the tensor, whose shape must be equal.
 func (t *Tensor) CopyIn(dtype DType, shape []int64, data []byte) error {
 	return t.with(func(h C.gyre_tensor) code {
-		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape),
+		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), view[C.int64_t](shape),
 			unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)))
 	})
 }
@@ -82,12 +80,4 @@ func (t *Tensor) Float32s() ([]float32, error) {
 
 func bytesOf(values []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
-}
-
-// dims is the C view of sizes, NULL when there are none.
-func dims(s []int64) *C.int64_t {
-	if len(s) == 0 {
-		return nil
-	}
-	return (*C.int64_t)(unsafe.Pointer(&s[0]))
 }

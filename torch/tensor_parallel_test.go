@@ -135,7 +135,7 @@ func sampleTogether(group *Group, config ModelConfig, shard string) error {
 func ranksShareTheCopy(group *Group) error {
 	config := ModelConfig{Family: Llama, VocabSize: 16384, HiddenSize: 768, IntermediateSize: 2048, NumLayers: 10,
 		NumHeads: 12, NumKVHeads: 4, HeadDim: 64,
-		MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
+		MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, TieEmbeddings: true}
 	m, err := NewModel(config)
 	if err != nil {
 		return err

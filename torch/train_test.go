@@ -35,16 +35,16 @@ var ppo = PolicyLoss{Task: NewLoss("ppo", nil), Temperature: 1,
 func TestLogRatiosAreClamped(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
-	scores, err := m.Score(b, 1, false)
+	found, err := m.Logprobs(b, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.OldLogprobs = slices.Clone(scores.Logprobs)
+	in.OldLogprobs = slices.Clone(found)
 	want, shifts := 0.0, []float32{0, 19.5, -19.5, 25, -500, 0, 1, 20.5}
 	for i, shift := range shifts { // the rows of first tokens are not policy tokens
 		in.OldLogprobs[i] += shift
 		if i != 0 && i != 5 {
-			want += min(max(float64(in.OldLogprobs[i])-float64(scores.Logprobs[i]), -20), 20)
+			want += min(max(float64(in.OldLogprobs[i])-float64(found[i]), -20), 20)
 		}
 	}
 	stats, err := m.PolicyBackward(b, in, ppo, Terms(nil, nil, nil))
@@ -68,11 +68,11 @@ func TestTermGradientsSumToTheWhole(t *testing.T) {
 	if c := stats.Terms; stats.Tokens != 6 || c[Task].Loss == 0 || c[Entropy].Loss >= 0 || c[KL].Loss <= 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	scores, err := m.Score(b, 1, false)
+	found, err := m.Logprobs(b, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(scores.Logprobs, in.LogprobsOut) {
+	if !slices.Equal(found, in.LogprobsOut) {
 		t.Error("training and scoring disagree about the log-probs")
 	}
 	for _, g := range []*Gradients{task, entropy, kl} {
@@ -342,9 +342,9 @@ func TestSupport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scores, err := m.Score(b, 1, false)
-	if err != nil || !slices.Equal(scores.Logprobs, logprobs) || len(support.IDs) != 18 || len(support.Logprobs) != 24 {
-		t.Errorf("log-probs %v, want %v; %v (%v)", logprobs, scores.Logprobs, support, err)
+	found, err := m.Logprobs(b, 1)
+	if err != nil || !slices.Equal(found, logprobs) || len(support.IDs) != 18 || len(support.Logprobs) != 24 {
+		t.Errorf("log-probs %v, want %v; %v (%v)", logprobs, found, support, err)
 	}
 	in.RefLogprobs, in.Support = nil, support
 	loss := ppo
@@ -371,7 +371,7 @@ func TestTargets(t *testing.T) {
 	ids, targets := []int32{1, 2, 3, 4, 5}, []int32{0, 7, 3, 9, 1}
 	b := Pack([][]int32{ids}, nil)
 	b.Targets = targets
-	scores, err := m.Score(b, 1, false)
+	found, err := m.Logprobs(b, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,9 +385,9 @@ func TestTargets(t *testing.T) {
 	loss := 0.0
 	for i := 1; i < len(ids); i++ {
 		one := Pack([][]int32{append(slices.Clone(ids[:i]), targets[i])}, [][]bool{append(make([]bool, i), true)})
-		alone, err := m.Score(one, 1, false)
-		if err != nil || alone.Logprobs[i] != scores.Logprobs[i] {
-			t.Errorf("target %d: %v, in its place %v (%v)", i, scores.Logprobs[i], alone.Logprobs[i], err)
+		alone, err := m.Logprobs(one, 1)
+		if err != nil || alone[i] != found[i] {
+			t.Errorf("target %d: %v, in its place %v (%v)", i, found[i], alone[i], err)
 		}
 		weights := make([]float32, i+1)
 		weights[i] = in.Weights[i]
@@ -410,7 +410,7 @@ func TestTargets(t *testing.T) {
 	}
 	for _, bad := range [][]int32{{0, 1}, {0, 1, 2, 3, 1 << 20}, {0, -1, 0, 0, 0}} {
 		b.Targets = bad
-		if _, err := m.Score(b, 1, false); !errors.Is(err, ErrInvalidArgument) {
+		if _, err := m.Logprobs(b, 1); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("targets %v: %v", bad, err)
 		}
 	}

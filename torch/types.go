@@ -1,14 +1,14 @@
 package torch
 
 /*
-#include "gyre.h"
+#include "gyre_engine.h"
 */
 import "C"
 
 import (
 	"fmt"
 	"reflect"
-	"slices"
+	"runtime"
 	"unsafe"
 )
 
@@ -39,42 +39,32 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", int(d))
 }
 
-// Family names the architecture of a decoder.
-type Family int32
+// Family is the architecture of a decoder: its model_type in config.json.
+type Family string
 
 // The families that Gyre reads. What they compute is in ModelConfig: nothing but reading and writing a checkpoint
 // depends on the name.
 const (
-	Llama Family = iota
-	Qwen2
-	Qwen3
-	Mistral
-	Ministral
-	SmolLM3
-	Granite
-	Olmo2
-	Olmo3
-	Phi3
-	Glm4
-	Glm
-	Gemma2
-	Gemma3
-	Qwen3Moe
-	Olmoe
-	Mixtral
-	GraniteMoe
-	GraniteMoeShared
-	GraniteMoeHybrid
-)
-
-// RopeScaling is the rule that stretches the rotary embedding's wavelengths.
-type RopeScaling int32
-
-// The supported rules: none, Llama 3's frequency-dependent one, and linear interpolation of positions.
-const (
-	RopePlain  RopeScaling = C.GYRE_ROPE_PLAIN
-	RopeLlama3 RopeScaling = C.GYRE_ROPE_LLAMA3
-	RopeLinear RopeScaling = C.GYRE_ROPE_LINEAR
+	Llama            Family = "llama"
+	Qwen2            Family = "qwen2"
+	Qwen3            Family = "qwen3"
+	Mistral          Family = "mistral"
+	Ministral        Family = "ministral"
+	SmolLM3          Family = "smollm3"
+	Granite          Family = "granite"
+	Olmo2            Family = "olmo2"
+	Olmo3            Family = "olmo3"
+	Phi3             Family = "phi3"
+	Glm4             Family = "glm4"
+	Glm              Family = "glm"
+	Gemma2           Family = "gemma2"
+	Gemma3           Family = "gemma3_text"
+	Qwen3Moe         Family = "qwen3_moe"
+	Olmoe            Family = "olmoe"
+	Mixtral          Family = "mixtral"
+	GraniteMoe       Family = "granitemoe"
+	GraniteMoeShared Family = "granitemoeshared"
+	GraniteMoeHybrid Family = "granitemoehybrid"
 )
 
 // Head is what sits on the last hidden state.
@@ -86,62 +76,15 @@ const (
 	HeadValue Head = C.GYRE_HEAD_VALUE
 )
 
-// names are those of an enumeration's values, in order.
-type names []string
-
-// of names a value; kind is the enumeration's, for values that it does not have.
-func (n names) of(kind string, i int) string {
-	if i < 0 || i >= len(n) || n[i] == "" {
-		return fmt.Sprintf("%s(%d)", kind, i)
-	}
-	return n[i]
-}
-
-var (
-	familyNames = names{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3", Mistral: "mistral", Ministral: "ministral",
-		SmolLM3: "smollm3", Granite: "granite", Olmo2: "olmo2", Olmo3: "olmo3", Phi3: "phi3", Glm4: "glm4", Glm: "glm",
-		Gemma2: "gemma2", Gemma3: "gemma3_text", Qwen3Moe: "qwen3_moe", Olmoe: "olmoe", Mixtral: "mixtral",
-		GraniteMoe: "granitemoe", GraniteMoeShared: "granitemoeshared",
-		GraniteMoeHybrid: "granitemoehybrid"}
-	ropeNames   = names{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
-	finishNames = names{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
-		FinishNotFinite: "not_finite"}
-)
-
-// String is the family's model_type in config.json: "llama".
-func (f Family) String() string { return familyNames.of("Family", int(f)) }
-
-// FamilyNames lists the names, in order.
-func FamilyNames() []string { return slices.Clone(familyNames) }
-
-// ParseFamily is the inverse of [Family.String]; ok is false for another name.
-func ParseFamily(name string) (f Family, ok bool) {
-	i := slices.Index(familyNames, name)
-	return Family(i), i >= 0
-}
-
-// String is the rule's rope_type in config.json: "default".
-func (r RopeScaling) String() string { return ropeNames.of("RopeScaling", int(r)) }
-
-// ParseRopeScaling is the inverse of [RopeScaling.String]; ok is false for another name.
-func ParseRopeScaling(name string) (r RopeScaling, ok bool) {
-	i := slices.Index(ropeNames, name)
-	return RopeScaling(i), i >= 0
-}
-
 // ModelConfig is the shape of a decoder, named after the keys of config.json, and where it computes. Its fields before
-// Placement are those of gyre_model_config (see mirrors).
+// Family are those of gyre_model_config (see mirrors).
 type ModelConfig struct {
-	Family Family
-	Head   Head
+	Head Head
 
 	VocabSize, HiddenSize, IntermediateSize, NumLayers int64
 	NumHeads, NumKVHeads, HeadDim, MaxPositions        int64
 
-	RMSNormEps, RopeTheta                             float64
-	RopeScaling                                       RopeScaling
-	RopeFactor, RopeLowFreqFactor, RopeHighFreqFactor float64
-	RopeOriginalMaxPositions                          int64
+	RMSNormEps, RopeTheta float64
 
 	QKVBias, OutBias, MLPBias, QKNorm, TieEmbeddings bool
 
@@ -149,6 +92,7 @@ type ModelConfig struct {
 
 	LoRA LoRA // of an adapter: see NewAdapter
 
+	Family Family
 	Placement
 }
 
@@ -179,11 +123,11 @@ const (
 	MaxPairs  = C.GYRE_MAX_PAIRS
 )
 
-// Rope is a rotary embedding by numbers: Theta's frequencies divided by Divisors, cosines and sines times Magnitude.
-// Zeros stand for 1.
+// Rope is how a rotary embedding is scaled: the frequencies of its theta are divided by Divisors, cosines and sines
+// multiplied by Magnitude. Zeros stand for 1.
 type Rope struct {
-	Theta, Magnitude float64
-	Divisors         [MaxPairs]float64
+	Magnitude float64
+	Divisors  [MaxPairs]float64
 }
 
 // Shape is what a decoder is made of beyond its sizes; zeros are a Llama's. See gyre_shape.
@@ -201,6 +145,7 @@ type Shape struct {
 	NormalizedRouting                              bool
 
 	Layers          [MaxLayers]LayerKind
+	LocalTheta      float64
 	Rope, LocalRope Rope
 }
 
@@ -242,9 +187,24 @@ func (c ModelConfig) c() *C.gyre_model_config {
 // for the pairs in mirrors alone.
 func as[C, G any](v *G) *C { return (*C)(unsafe.Pointer(v)) }
 
+// view is the C view of a slice of numbers, NULL when it is empty; pinned is one that lies in a struct.
+func view[C, G any](s []G) *C {
+	if len(s) == 0 {
+		return nil
+	}
+	return (*C)(unsafe.Pointer(&s[0]))
+}
+
+func pinned[C, G any](pin *runtime.Pinner, s []G) *C {
+	if len(s) > 0 {
+		pin.Pin(&s[0])
+	}
+	return view[C](s)
+}
+
 // mirrors are the structs that gyre.h and this package both declare, field by field, so that nothing converts them. A
-// field that gyre.h gets is added here in the same place, under its name in Go's spelling; a test compares names, types
-// and offsets.
+// field that gyre.h gets is added here in the same place, under its name in Go's spelling; mirror_test.go compares
+// names, types and offsets.
 var mirrors = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[ModelConfig]():  reflect.TypeFor[C.gyre_model_config](),
 	reflect.TypeFor[Shape]():        reflect.TypeFor[C.gyre_shape](),
@@ -263,4 +223,22 @@ var mirrors = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[Work]():         reflect.TypeFor[C.gyre_work](),
 	reflect.TypeFor[EnginePhase]():  reflect.TypeFor[C.gyre_engine_phase](),
 	reflect.TypeFor[EngineStats]():  reflect.TypeFor[C.gyre_engine_stats_t](),
+}
+
+// converted are the other structs of gyre.h and what this package makes of them, or them of; mirror_test.go compares
+// their fields' names.
+var converted = map[reflect.Type]reflect.Type{
+	reflect.TypeFor[Batch]():          reflect.TypeFor[C.gyre_batch](),
+	reflect.TypeFor[Support]():        reflect.TypeFor[C.gyre_support](),
+	reflect.TypeFor[PolicyInputs]():   reflect.TypeFor[C.gyre_policy_inputs](),
+	reflect.TypeFor[Term]():           reflect.TypeFor[C.gyre_term](),
+	reflect.TypeFor[LossInfo]():       reflect.TypeFor[C.gyre_loss](),
+	reflect.TypeFor[LossConstant]():   reflect.TypeFor[C.gyre_loss_constant](),
+	reflect.TypeFor[Request]():        reflect.TypeFor[C.gyre_request](),
+	reflect.TypeFor[Output]():         reflect.TypeFor[C.gyre_output](),
+	reflect.TypeFor[ShardConfig]():    reflect.TypeFor[C.gyre_sharding](),
+	reflect.TypeFor[Shard]():          reflect.TypeFor[C.gyre_held](),
+	reflect.TypeFor[GroupConfig]():    reflect.TypeFor[C.gyre_group_config](),
+	reflect.TypeFor[Flow]():           reflect.TypeFor[C.gyre_traffic](),
+	reflect.TypeFor[InstructionSet](): reflect.TypeFor[C.gyre_isa](),
 }

@@ -126,6 +126,11 @@ class Network : public Inference {
   virtual std::unique_ptr<Network> adapted(const ModelConfig& config, const ParameterSet& parameters);
   // What adapted() was given, as passes name it; null for a base.
   virtual Adapter* adapter() { return nullptr; }
+  // All rows through that, if there is one.
+  std::vector<AdapterRows> own_rows(int64_t rows) {
+    if (adapter() == nullptr) return {};
+    return {{adapter(), 0, rows}};
+  }
 
   // Of a frozen configuration: `parameters`, the network's own, are filled up to the first `blocks` blocks, the
   // embedding before them, and all of them when `all`. What nothing but packing reads may be let go.
@@ -162,11 +167,8 @@ struct AdamWCoefficients {
   float b2, one_minus_b2;
   float correction;  // sqrt(1 - beta2^t)
   float eps;
-  struct Rate {
-    float keep;       // 1 - lr · weight decay
-    float step_size;  // lr / (1 - beta1^t)
-  };
-  Rate rate, b_rate;  // b_rate: of an adapter's B
+  float keep;       // 1 - lr · weight decay
+  float step_size;  // lr / (1 - beta1^t)
 };
 
 // Entries of a parameter as a sketch sees them: where the first stands among all entries, and its signs' counter.

@@ -21,12 +21,9 @@ std::vector<BackendKind>& kinds() {
   return all;
 }
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
-
 float inverse_of(double temperature) {
-  if (!(std::isfinite(temperature) && temperature > 0)) {
-    refuse("score: temperature is " + std::to_string(temperature) + ", expected a number > 0");
-  }
+  require(std::isfinite(temperature) && temperature > 0, "score: temperature is ", temperature,
+          ", expected a number > 0");
   return static_cast<float>(1.0 / temperature);
 }
 
@@ -45,7 +42,7 @@ std::unique_ptr<Backend> open_backend(const ModelConfig& config) {
     if (kind.takes(config)) return kind.open(config);
     known += (known.empty() ? "" : ", ") + kind.devices;
   }
-  refuse("model device: got \"" + std::string(config.device()) + "\", expected " + known);
+  throw std::invalid_argument(c10::str("model device: got \"", config.device(), "\", expected ", known));
 }
 
 uint64_t sketch_signs(uint64_t counter) { return split_mix(counter); }
@@ -63,29 +60,23 @@ std::vector<SketchRun> sketch_runs(const ParameterSet& set) {
 }
 
 void require_gathered(const ParameterSet& parameters, bool prepared) {
-  if (!parameters.always_here() && !prepared) {
-    refuse("sampling from a model in shards: its weights must be gathered first, by all ranks together");
-  }
+  require(parameters.always_here() || prepared,
+          "sampling from a model in shards: its weights must be gathered first, by all ranks together");
 }
 
 std::unique_ptr<Network> Network::adapted(const ModelConfig& config, const ParameterSet&) {
-  refuse("adapter: the backend of device \"" + std::string(config.device()) + "\" has none");
+  throw std::invalid_argument(c10::str("adapter: the backend of device \"", config.device(), "\" has none"));
 }
 
 Decoder::Decoder(const ModelConfig& config) : Decoder(config, open_backend(config)) {}
 
-Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend)
+Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend, Decoder* base)
     : config_(config),
+      base_(base == nullptr ? this : base),
       backend_(std::move(backend)),
       parameters_(backend_->make_set()),
-      network_(backend_->make_network(config_, parameters_)) {}
-
-Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend, Decoder& base)
-    : config_(config),
-      base_(&base),
-      backend_(std::move(backend)),
-      parameters_(backend_->make_set()),
-      network_(base.network_->adapted(config_, parameters_)) {}
+      network_(base == nullptr ? backend_->make_network(config_, parameters_)
+                               : base->network_->adapted(config_, parameters_)) {}
 
 uint64_t Decoder::next_version() {
   static std::atomic<uint64_t> last{0};
@@ -107,7 +98,7 @@ void Decoder::prepare() {
 
 void Decoder::share(std::shared_ptr<Peers> peers) {
   base_->require_parameters("sampling over several ranks together");
-  if (config_.head != GYRE_HEAD_LM) refuse("sampling over several ranks together: the model has a value head");
+  require(config_.head == GYRE_HEAD_LM, "sampling over several ranks together: the model has a value head");
   const Slicing slicing(config_, peers->parts());
   part_backend_ = open_backend(slicing.config(peers->part()));
   largest_part_ = open_backend(slicing.largest());
@@ -129,31 +120,23 @@ void Decoder::end_passes() {
 
 // In the order of a network's pass.
 void Decoder::empty_pass(bool backward, std::span<ParameterSet* const> gradients) {
-  const bool adapted = base_ != this;
-  const auto enter = [&](int64_t unit) {
-    base_->parameters_.enter(unit);
-    if (adapted) parameters_.enter(unit);
-  };
-  const auto leave = [&](int64_t unit) {
-    base_->parameters_.leave(unit);
-    if (adapted) parameters_.leave(unit);
-  };
-  enter(kRoot);
+  const ReadParameters read{base_->parameters_, base_ == this ? nullptr : &parameters_};
+  read.enter(kRoot);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
-    enter(i);
-    leave(i);
+    read.enter(i);
+    read.leave(i);
   }
   if (!backward) return;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
-    enter(i);
+    read.enter(i);
     for (const ParameterSet* g : gradients) g->enter(i), g->leave(i);
-    leave(i);
+    read.leave(i);
   }
   for (const ParameterSet* g : gradients) g->enter(kRoot), g->leave(kRoot);
 }
 
 void Decoder::freeze(int32_t filled) {
-  if (!config_.frozen) refuse("model freeze: the configuration does not say that the model is frozen");
+  require(config_.frozen, "model freeze: the configuration does not say that the model is frozen");
   require_parameters("model freeze");
   if (!parameters_.always_here() || part_) {  // spread over ranks: what is here at a time is little already
     if (filled == static_cast<int32_t>(parameters_.named.size())) touch();
@@ -170,8 +153,7 @@ void Decoder::freeze(int32_t filled) {
 }
 
 void Decoder::require_parameters(const char* what) const {
-  if (frozen_)
-    refuse(std::string(what) + ": the model was opened for sampling and scoring alone; its parameters are let go");
+  require(!frozen_, what, ": the model was opened for sampling and scoring alone; its parameters are let go");
 }
 
 at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
@@ -184,11 +166,10 @@ at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>
   if (keep != nullptr) require_parameters("backward");
   Pass pass = training_pass(packing);
   if (dropout.probability != 0) {
-    if (!(dropout.probability > 0 && dropout.probability < 1)) {
-      refuse("dropout: the probability is " + std::to_string(dropout.probability) + ", expected 0 to 1 without 1");
-    }
-    if (adapter() == nullptr) refuse("dropout: the model has no adapter whose inputs could be dropped");
-    if ((config_.lora.targets & GYRE_LORA_EXPERTS) != 0) refuse("dropout: adapters of experts have none");
+    require(dropout.probability > 0 && dropout.probability < 1, "dropout: the probability is ", dropout.probability,
+            ", expected 0 to 1 without 1");
+    require(adapter() != nullptr, "dropout: the model has no adapter whose inputs could be dropped");
+    require((config_.lora.targets & GYRE_LORA_EXPERTS) == 0, "dropout: adapters of experts have none");
     pass.dropout = drop_rows(packing, dropout);
   }
   work_ += forward_work(config_, pass);
@@ -203,13 +184,8 @@ void Decoder::backward(const std::vector<HiddenGradient>& all, const Activations
 }
 
 void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  network_->logits(hidden_RH, own_rows(hidden_RH.size(0)), logits_RV);
+  network_->logits(hidden_RH, network_->own_rows(hidden_RH.size(0)), logits_RV);
   work_ += head_work(config_, hidden_RH.size(0));
-}
-
-std::vector<AdapterRows> Decoder::own_rows(int64_t rows) const {
-  if (adapter() == nullptr) return {};
-  return {{adapter(), 0, rows}};
 }
 
 at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows,

@@ -17,11 +17,9 @@ namespace gyre {
 class Decoder {
  public:
   explicit Decoder(const ModelConfig& config);
-  // On a backend for this configuration.
-  Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend);
-  // An adapter beside a base, which must outlive it. `config` is the base's with the adapter's own and not frozen.
-  // Throws std::invalid_argument for settings that make no adapter.
-  Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend, Decoder& base);
+  // On a backend for this configuration. base: what an adapter lies beside, which must outlive it; `config` is then the
+  // base's with the adapter's own and not frozen. Throws std::invalid_argument for settings that make no adapter.
+  Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend, Decoder* base = nullptr);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -99,14 +97,12 @@ class Decoder {
  private:
   static uint64_t next_version();
   int64_t head_width() const { return config_.head == GYRE_HEAD_VALUE ? 1 : config_.vocab_size; }
-  // All rows through this decoder's own adapter, if it has one.
-  std::vector<AdapterRows> own_rows(int64_t rows) const;
   Inference& sampling() const { return part_ ? *part_ : *network_; }
   // Of what all peers compute together.
   double own_share() const { return peers_ ? 1.0 / peers_->parts() : 1.0; }
 
   ModelConfig config_;
-  const Decoder* base_ = this;
+  const Decoder* const base_;
   std::shared_ptr<const Backend> backend_;
   ParameterSet parameters_;
   std::unique_ptr<Network> network_;

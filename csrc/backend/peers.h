@@ -63,7 +63,7 @@ class TensorParallel {
   }
   at::Tensor hidden(const at::Tensor& mine) const { return peers_->join(mine, hidden_); }
   // Of gates and values: which of a slice says what they are of.
-  at::Tensor intermediate(const at::Tensor& mine, Range Slice::*of = &Slice::intermediate) const {
+  at::Tensor intermediate(const at::Tensor& mine, Range Slice::* of = &Slice::intermediate) const {
     return peers_->join(mine, slicing_.widths(of));
   }
   // Defined on the first process only.

@@ -22,18 +22,11 @@
 
 // What the opaque handle of gyre.h points to. Engines and optimizers share it.
 struct gyre_model {
-  explicit gyre_model(const gyre::ModelConfig& config) : decoder(config) {}
-  gyre_model(const gyre::ModelConfig& config, const gyre::Sharding& sharding)
-      : group(sharding.group == nullptr ? nullptr : sharding.group->own),
-        decoder(config, gyre::shard(gyre::open_backend(config), config, sharding)) {}
-  // Beside a base; over ranks unless `sharding` is null.
-  gyre_model(const gyre::ModelConfig& config, const gyre::Sharding* sharding, const gyre_model& of)
+  // Over ranks unless `sharding` is null; beside a base unless that is null.
+  gyre_model(const gyre::ModelConfig& config, const gyre::Sharding* sharding, std::shared_ptr<gyre_model> of = nullptr)
       : group(sharding == nullptr || sharding->group == nullptr ? nullptr : sharding->group->own),
-        base(of.own),
-        decoder(config,
-                sharding == nullptr ? std::shared_ptr<const gyre::Backend>(gyre::open_backend(config))
-                                    : gyre::shard(gyre::open_backend(config), config, *sharding),
-                base->decoder) {}
+        base(std::move(of)),
+        decoder(config, gyre::open_backend(config, sharding), base == nullptr ? nullptr : &base->decoder) {}
   std::shared_ptr<gyre_model> own;          // the caller's; empty once freed
   const std::shared_ptr<gyre_group> group;  // null: one process
   const std::shared_ptr<gyre_model> base;   // that an adapter lies beside

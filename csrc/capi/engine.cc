@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "capi/boundary.h"
-#include "gyre.h"
+#include "gyre_engine.h"
 
 using gyre::capi::guard;
 using gyre::capi::guard_to;
@@ -26,10 +26,6 @@ gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data,
     engine->set_vocabulary({reinterpret_cast<const char*>(data), static_cast<size_t>(offsets[count])},
                            {offsets, offsets + count + 1});
   });
-}
-
-gyre_status gyre_engine_set_draft(gyre_engine* engine, const gyre_model* draft) {
-  return guard([&] { engine->set_draft({draft->own, &draft->own->decoder}); });
 }
 
 gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* r) {

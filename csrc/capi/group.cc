@@ -37,7 +37,7 @@ gyre_status gyre_store_open_file(const char* path, gyre_store** out) {
 
 gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out) {
   return guard([&] {
-    const std::optional<int> serves = listener < 0 ? std::nullopt : std::optional<int>(listener);
+    const std::optional<int> serves = listener == 0 ? std::nullopt : std::optional<int>(listener);
     *out = new gyre_store{open_tcp_store(host, port, serves, seconds)};
   });
 }

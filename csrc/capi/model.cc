@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <string>
 
 #include "capi/boundary.h"
 #include "kernels/isa.h"
@@ -14,10 +13,8 @@
 namespace gyre::capi {
 
 const NamedTensor& named_parameter(const ParameterSet& set, int32_t i) {
-  if (i < 0 || static_cast<size_t>(i) >= set.named.size()) {
-    throw std::invalid_argument("parameter index " + std::to_string(i) + ", expected 0 to " +
-                                std::to_string(set.named.size() - 1));
-  }
+  require(i >= 0 && static_cast<size_t>(i) < set.named.size(), "parameter index ", i, ", expected 0 to ",
+          set.named.size() - 1);
   return set.named[i];
 }
 
@@ -38,11 +35,9 @@ gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding*
     require_thread_setting();
     require_isa_setting();
     const ModelConfig c(*config);
-    if (c.int8 && (!c.frozen || c.device() != "cpu" || sharding != nullptr)) {
-      throw std::invalid_argument(
-          "model in int8: expected a frozen one on the cpu that is not in shards (model.base_dtype, fsdp.shard)");
-    }
-    *out = sharding == nullptr ? make<gyre_model>(c) : make<gyre_model>(c, *sharding);
+    require(!c.int8 || (c.frozen && c.device() == "cpu" && sharding == nullptr),
+            "model in int8: expected a frozen one on the cpu that is not in shards (model.base_dtype, fsdp.shard)");
+    *out = make<gyre_model>(c, sharding);
   });
 }
 
@@ -50,14 +45,13 @@ gyre_status gyre_model_adapt(gyre_model* base, const gyre_lora* lora, int32_t he
                              gyre_model** out) {
   return guard([&] {
     ModelConfig c = base->decoder.config();
-    if (c.lora.rank > 0) throw std::invalid_argument("adapter: the base has an adapter itself");
-    if (lora->rank < 1 || (lora->targets & (GYRE_LORA_ALL | GYRE_LORA_EXPERTS)) == 0 || !std::isfinite(lora->scale)) {
-      throw std::invalid_argument("adapter: rank is " + std::to_string(lora->rank) + ", targets are " +
-                                  std::to_string(lora->targets) + ", scale is " + std::to_string(lora->scale) +
-                                  ", expected a rank of at least 1, some targets and a finite scale");
-    }
+    require(c.lora.rank == 0, "adapter: the base has an adapter itself");
+    const bool some = (lora->targets & (GYRE_LORA_ALL | GYRE_LORA_EXPERTS)) != 0;
+    require(lora->rank >= 1 && some && std::isfinite(lora->scale), "adapter: rank is ", lora->rank, ", targets are ",
+            lora->targets, ", scale is ", lora->scale,
+            ", expected a rank of at least 1, some targets and a finite scale");
     c.lora = *lora, c.head = head, c.frozen = false;
-    *out = make<gyre_model>(c, sharding, *base);
+    *out = make<gyre_model>(c, sharding, base->own);
   });
 }
 
@@ -65,9 +59,9 @@ gyre_status gyre_model_gather(gyre_model* model) { return guard(&Decoder::prepar
 
 gyre_status gyre_model_tensor_parallel(gyre_model* model, gyre_group* group) {
   return guard([&] {
-    if (model->decoder.peers() != nullptr) throw std::invalid_argument("the model is tensor parallel already");
+    require(model->decoder.peers() == nullptr, "the model is tensor parallel already");
     if (group->size() == 1) return;
-    model->decoder.share(peers_over(group->own));
+    model->decoder.share(group->own);
   });
 }
 
@@ -138,7 +132,7 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     const std::vector<uint8_t> mask(len);
     const Batch batch{.offsets = offsets, .ids = {ids, static_cast<size_t>(len)}, .mask = mask};
     validate(batch, decoder.config());
-    if (decoder.config().head != GYRE_HEAD_LM) throw std::invalid_argument("logits: the model has a value head");
+    require(decoder.config().head == GYRE_HEAD_LM, "logits: the model has a value head");
     const at::Tensor hidden_NH = decoder.forward(pack(batch.ids, batch.offsets), nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);

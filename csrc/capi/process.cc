@@ -98,7 +98,8 @@ double activation_rate(const Kernels& kernels) {
     parallel_for(tasks, 1, [&](int64_t t) {
       float* gate_up = rows.data() + t * kFloats;
       for (int64_t i = 0; i < kTimes; ++i) {
-        kernels.glu(GYRE_SILU, gate_up, kRows, kWidth, gate_up + 2 * kRows * kWidth);
+        kernels.glu(GYRE_SILU, gate_up, kRows, kWidth, Precision::kFloat32, gate_up + 2 * kRows * kWidth,
+                    Precision::kFloat32, nullptr);
       }
     });
   });
@@ -160,22 +161,18 @@ gyre_status gyre_measure_rows(double* numbers) {
   });
 }
 
-gyre_status gyre_describe_isa(int32_t i, gyre_isa* out) {
+gyre_status gyre_describe_isa(int32_t i, bool measure, gyre_isa* out) {
   return guard([&] {
     gyre::require_isa_setting();
+    *out = {};
     const auto all = gyre::variants();
-    if (i >= static_cast<int32_t>(all.size())) {
-      throw gyre::NotFoundError("instruction set " + std::to_string(i) + " of " + std::to_string(all.size()));
-    }
-    const gyre::Variant& variant = i < 0 ? gyre::variant_in_use() : all[static_cast<size_t>(i)];
-    *out = {.name = {},
-            .runs_here = variant.runs_here,
-            .in_use = variant.kernels == gyre::variant_in_use().kernels,
-            .bf16_is_faster = variant.bf16_is_faster,
-            .f32_flops = 0,
-            .bf16_flops = 0};
+    if (i < 0 || i >= static_cast<int32_t>(all.size())) return;
+    const gyre::Variant& variant = all[static_cast<size_t>(i)];
     std::snprintf(out->name, sizeof out->name, "%s", variant.name);
-    if (i < 0 || !variant.runs_here) return;
+    out->runs_here = variant.runs_here;
+    out->in_use = variant.kernels == gyre::variant_in_use().kernels;
+    out->bf16_is_faster = variant.bf16_is_faster;
+    if (!measure || !variant.runs_here) return;
     out->f32_flops = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
     out->bf16_flops = multiply_rate(*variant.kernels, gyre::Precision::kBfloat16);
   });

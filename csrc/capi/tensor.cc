@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "capi/boundary.h"
@@ -20,17 +18,9 @@ constexpr std::array kTypes = {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble
 // Throws for a tensor without memory.
 at::Tensor& tensor_of(gyre_tensor handle) {
   at::Tensor& tensor = *static_cast<at::Tensor*>(handle);
-  if (tensor.numel() > 0 && tensor.storage().data() == nullptr) {
-    throw std::invalid_argument(
-        "the tensor's values are on several ranks: use the part of it that is held here (gyre_model_held)");
-  }
+  require(tensor.numel() == 0 || tensor.storage().data() != nullptr,
+          "the tensor's values are on several ranks: use the part of it that is held here (gyre_model_held)");
   return tensor;
-}
-
-std::string text(std::span<const int64_t> shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return out + "]";
 }
 
 }  // namespace
@@ -43,8 +33,7 @@ void gyre_tensor_free(gyre_tensor tensor) { delete static_cast<at::Tensor*>(tens
 gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out) {
   return guard([&] {
     const auto& t = *static_cast<const at::Tensor*>(tensor);
-    if (t.dim() > GYRE_MAX_DIMS)
-      throw std::invalid_argument("the tensor has " + std::to_string(t.dim()) + " dimensions");
+    gyre::require(t.dim() <= GYRE_MAX_DIMS, "the tensor has ", t.dim(), " dimensions");
     *out = {.ndim = static_cast<int32_t>(t.dim()), .shape = {}, .numel = t.numel()};
     std::ranges::copy(t.sizes(), out->shape);
   });
@@ -54,16 +43,13 @@ gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t nd
                                 const void* data, size_t nbytes) {
   return guard([&] {
     at::Tensor& to = tensor_of(tensor);
-    const std::span sizes(shape, static_cast<size_t>(ndim));
-    if (!std::ranges::equal(sizes, to.sizes())) {
-      throw std::invalid_argument("the data has shape " + text(sizes) + ", expected the tensor's " + text(to.sizes()));
-    }
+    const at::IntArrayRef sizes(shape, static_cast<size_t>(ndim));
+    gyre::require(std::ranges::equal(sizes, to.sizes()), "the data has shape ", sizes, ", expected the tensor's ",
+                  to.sizes());
     const at::ScalarType type = kTypes.at(dtype);
     const size_t item = c10::elementSize(type);
-    if (nbytes / item < static_cast<size_t>(to.numel())) {
-      throw std::invalid_argument("the data has " + std::to_string(nbytes) + " bytes, too few for shape " +
-                                  text(sizes));
-    }
+    gyre::require(nbytes / item >= static_cast<size_t>(to.numel()), "the data has ", nbytes,
+                  " bytes, too few for shape ", sizes);
     std::vector<double> aligned;  // a copy of data that is not, as in a mapped file
     if (reinterpret_cast<uintptr_t>(data) % item != 0) {
       aligned.resize((nbytes + sizeof(double) - 1) / sizeof(double));
@@ -78,10 +64,8 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
     const at::Tensor& from = tensor_of(tensor);
     const at::ScalarType type = kTypes.at(dtype);
     const size_t want = static_cast<size_t>(from.numel()) * c10::elementSize(type);
-    if (nbytes != want) {
-      throw std::invalid_argument("the destination has " + std::to_string(nbytes) + " bytes, expected " +
-                                  std::to_string(want) + " for shape " + text(from.sizes()));
-    }
+    gyre::require(nbytes == want, "the destination has ", nbytes, " bytes, expected ", want, " for shape ",
+                  from.sizes());
     const at::Tensor dense = from.to(at::kCPU, type).contiguous();
     if (nbytes > 0) std::memcpy(data, dense.const_data_ptr(), nbytes);
   });

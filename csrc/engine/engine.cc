@@ -103,35 +103,19 @@ void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
   stop_matcher_.set_vocabulary(std::move(data), std::move(offsets));
 }
 
-void Engine::set_draft(std::shared_ptr<Decoder> draft) {
-  const ModelConfig &own = decoder_.config(), &its = draft->config();
-  if (!speculation_) {
-    const std::string why =
-        config_.speculative_tokens > 0 ? "nothing is proposed on " : "no tokens are to be proposed on ";
-    throw std::invalid_argument("engine: " + why + std::string(own.device()) + ": leave the draft out");
-  }
-  if (its.head != GYRE_HEAD_LM || its.vocab_size != own.vocab_size)
-    throw std::invalid_argument("engine: the draft has a vocabulary of " + std::to_string(its.vocab_size) +
-                                " or a value head, expected a language model of the policy's " +
-                                std::to_string(own.vocab_size) + " tokens");
-  speculation_->set_draft(std::make_unique<Draft>(std::move(draft), config_, scheduler_.pages().total()));
-}
-
 void Engine::submit(Request request) {
   const std::string name = "request " + std::to_string(request.id) + ": ";
-  if (decoder_.peers() && decoder_.peers()->part() > 0)
-    throw std::invalid_argument(name + "this rank samples together with others, of which the first takes requests");
-  if (scheduler_.contains(request.id)) throw std::invalid_argument(name + "an unfinished request has the same id");
+  require(!decoder_.peers() || decoder_.peers()->part() == 0, name,
+          "this rank samples together with others, of which the first takes requests");
+  require(!scheduler_.contains(request.id), name, "an unfinished request has the same id");
   check(request, config_, decoder_.config(), decoder_.bytes_per_page());
-  if (!request.stop_strings.empty() && !stop_matcher_.has_vocabulary())
-    throw std::invalid_argument(name + "stop strings need the vocabulary to be set first");
+  require(request.stop_strings.empty() || stop_matcher_.has_vocabulary(), name,
+          "stop strings need the vocabulary to be set first");
   if (!request.policy) request.policy = {std::shared_ptr<const Decoder>(), &decoder_};
   const Decoder& policy = *request.policy;
   const bool beside = &policy.base() == &decoder_.base() && policy.config().head == GYRE_HEAD_LM && !decoder_.peers();
-  if (&policy != &decoder_ && !beside) {
-    throw std::invalid_argument(name + "its policy is no language model beside the base of the engine's, or several " +
-                                "ranks sample together");
-  }
+  require(&policy == &decoder_ || beside, name,
+          "its policy is no language model beside the base of the engine's, or several ranks sample together");
   auto sequence = std::make_unique<Sequence>(std::move(request));
   stop_matcher_.resume(*sequence);
   if (sequence->request.kept) return scheduler_.resume(std::move(sequence), policy.version());
@@ -202,13 +186,10 @@ void Engine::speculate() {
     if (s->samples()) sampled.push_back(s.get());
     alone &= s->scheduled == 0 || s->decoding();
   }
-  const Draft* const draft = speculation_->draft();
-  const Meter meter(draft == nullptr ? decoder_ : draft->decoder());
-  speculation_->propose(sampled, alone, [&](Sequence& s, std::span<const int32_t> tokens) {
-    scheduler_.extend(s, tokens);
+  speculation_->propose(sampled, alone, [&](Sequence& s, std::span<const int32_t> draft) {
+    scheduler_.extend(s, draft);
     counts_.proposed_tokens += std::ssize(s.draft);
   });
-  if (draft != nullptr) meter.charge(counts_.decode, 1);
 }
 
 bool Engine::one_policy() const {
@@ -259,9 +240,7 @@ at::Tensor Engine::forward(const EnginePass& pass) {
 
 bool Engine::follow() {
   Peers* const peers = decoder_.peers();
-  if (peers == nullptr || peers->part() == 0) {
-    throw std::invalid_argument("engine: it has no peer to follow: it takes requests itself");
-  }
+  require(peers != nullptr && peers->part() > 0, "engine: it has no peer to follow: it takes requests itself");
   const std::string bytes = peers->broadcast({});
   if (bytes.empty()) return false;
   const EnginePass pass(bytes);
@@ -370,7 +349,6 @@ void Engine::sleep() {
   scheduler_.forget();
   kv_.reset();
   decoder_.release_packed();
-  if (speculation_ && speculation_->draft() != nullptr) speculation_->draft()->engine().sleep();
 }
 
 gyre_engine_stats_t Engine::stats() const {
@@ -387,7 +365,6 @@ gyre_engine_stats_t Engine::stats() const {
   s.cached_tokens = scheduler_.cached_tokens();
   s.preemptions = scheduler_.preemptions();
   s.kv_bytes = kv_ ? s.blocks_total * decoder_.bytes_per_page() : 0;
-  if (speculation_ && speculation_->draft() != nullptr) s.kv_bytes += speculation_->draft()->engine().stats().kv_bytes;
   return s;
 }
 

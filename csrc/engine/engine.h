@@ -25,7 +25,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/speculation.h"
-#include "gyre.h"
+#include "gyre_engine.h"
 
 namespace gyre {
 
@@ -36,9 +36,6 @@ class Engine {
 
   // Needed by stop strings.
   void set_vocabulary(std::string data, std::vector<int64_t> offsets);
-  // Lets a draft model propose tokens beside look-up (draft.h). Throws std::invalid_argument where nothing is proposed,
-  // or where the draft draws other tokens than the policy.
-  void set_draft(std::shared_ptr<Decoder> draft);
   // Queues a request. Throws std::invalid_argument when it is malformed or could not run even alone.
   void submit(Request request);
   // Returns the number of requests that are waiting or running afterwards. A step that throws has changed no request.
@@ -59,8 +56,8 @@ class Engine {
   void dismiss();
   // Frees what requests have left behind (Request::keep).
   void forget();
-  // Frees the KV pool and the packed weights, the draft's too, until the next step. The prefix cache is emptied,
-  // unfinished requests are computed again.
+  // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
+  // computed again.
   void sleep();
   gyre_engine_stats_t stats() const;
 

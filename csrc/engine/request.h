@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gyre.h"
+#include "gyre_engine.h"
 #include "kernels/attention.h"
 #include "model/config.h"
 
@@ -40,12 +40,6 @@ struct Output {
   bool kept = false;                             // its keys and values stay under its id
 };
 
-// What a draft model expects to be drawn next, and which of its chances (draft.h) this has.
-struct Guess {
-  int32_t token;
-  int chance;
-};
-
 struct Sequence {
   explicit Sequence(Request r)
       : request(std::move(r)),
@@ -67,10 +61,6 @@ struct Sequence {
   int64_t computed = 0;        // leading positions whose keys and values are in the pages
   int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1
   std::vector<int32_t> draft;  // proposed next tokens, whose rows are the last of those scheduled
-
-  std::vector<Guess> guesses;  // of the tokens from position `guessed` on, as long as they come true
-  int64_t guessed = 0;
-  bool drafted = false;  // `draft` is the first of them
 
   int64_t learned = 0;   // leading tokens that proposals may repeat
   int64_t reported = 0;  // output tokens that Engine::progress has returned

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "kernels/vec.h"
@@ -80,9 +78,8 @@ Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, 
   const float inverse_temperature = greedy ? 1.0f : static_cast<float>(1.0 / sampling.temperature);
   std::vector<float> running(ceil_div(vocab, kSoftmaxBlock));
   const RowScore policy = score_row(logits_V.data(), vocab, inverse_temperature, false, running.data());
-  if (!std::isfinite(policy.logsumexp))
-    throw NotFiniteError("the logits of output token " + std::to_string(position) +
-                         " are not finite: the model has diverged or its weights are damaged");
+  require<NotFiniteError>(std::isfinite(policy.logsumexp), "the logits of output token ", position,
+                          " are not finite: the model has diverged or its weights are damaged");
 
   Draw draw;
   if (sampling.alternatives > 0) {
@@ -97,8 +94,7 @@ Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, 
       if (id >= 0 && id < vocab) masked[id] = -std::numeric_limits<float>::infinity();
     logits = masked;
     score = score_row(masked.data(), vocab, inverse_temperature, false, running.data());
-    if (!std::isfinite(score.logsumexp))
-      throw std::invalid_argument("min_tokens: every token of the vocabulary is a stop id");
+    require(std::isfinite(score.logsumexp), "min_tokens: every token of the vocabulary is a stop id");
   }
 
   const double u = uniform(sampling.seed, static_cast<uint64_t>(position));

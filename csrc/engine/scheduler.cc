@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 namespace gyre {
@@ -161,9 +160,8 @@ void Scheduler::share(Sequence& s, const PrefixCache::Match& match, const CopyPa
 }
 
 void Scheduler::restart(size_t running) {
-  if (running_[running]->request.kept)
-    throw std::logic_error("request " + std::to_string(running_[running]->request.id) +
-                           ": keys and values of older weights cannot be computed again");
+  require<std::logic_error>(!running_[running]->request.kept, "request ", running_[running]->request.id,
+                            ": keys and values of older weights cannot be computed again");
   std::unique_ptr<Sequence> s = std::move(running_[running]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(running));
   cache_.release(s->pages);
@@ -208,9 +206,8 @@ void Scheduler::keep(std::unique_ptr<Sequence> sequence) {
 
 void Scheduler::resume(std::unique_ptr<Sequence> sequence, uint64_t weights) {
   const auto found = kept_.find(sequence->request.id);
-  if (found == kept_.end() || found->second->tokens != sequence->tokens)
-    throw std::invalid_argument("request " + std::to_string(sequence->request.id) +
-                                ": no keys and values of these tokens are kept under its id");
+  require(found != kept_.end() && found->second->tokens == sequence->tokens, "request ", sequence->request.id,
+          ": no keys and values of these tokens are kept under its id");
   const std::unique_ptr<Sequence> before = std::move(found->second);
   kept_.erase(found);
   sequence->pages = std::move(before->pages);

@@ -3,23 +3,20 @@
 //
 // What is proposed followed the same tokens before, in whatever the engine has read and drawn: agents repeat their
 // prompts, their turns and each other. The random number of a draw is known beforehand (uniform(seed, position)), so
-// with each token the share of [0, 1) is kept that drew it, and it is proposed for numbers in this share alone. A draft
-// model (draft.h), where there is one, proposes for sequences of which more of its tokens are expected to be right.
+// with each token the share of [0, 1) is kept that drew it, and it is proposed for numbers in this share alone.
 //
 // How many tokens are proposed follows from what they have been worth: the share of right ones by the kind of match,
 // which every drawn token tells, proposed or not; and the time of a row beside a pass's others, which passes tell.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "engine/draft.h"
-#include "engine/pace.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 
@@ -58,13 +55,35 @@ class LookUp {
   std::vector<Bucket> buckets_;
 };
 
+// How long an engine's passes take, by the number of sequences and of the further rows that speculation adds: that
+// of its n sequences' rows alone, times 1 + slope · further rows / n.
+class Pace {
+ public:
+  // Whether a further row that is right with this probability pays, beside `extra` ones of which `right` are expected
+  // to be right.
+  bool pays(double probability, int64_t sequences, int64_t extra, double right) const;
+  void measured(int64_t sequences, int64_t extra, double seconds);
+  // Whether a pass of n sequences should try nothing, so that the time of their rows alone is known.
+  bool unknown(int64_t sequences) const { return groups_[group(sequences)].tried >= kTries; }
+
+ private:
+  static constexpr double kFirstSlope = 0.3;
+  static constexpr int kTries = 64;
+  struct Passes {
+    double slope = kFirstSlope;
+    double seconds = 0;     // of a pass of so many rows
+    int64_t sequences = 0;  // 0: none measured
+    int tried = kTries;     // passes with further rows since the last one without
+  };
+  static size_t group(int64_t sequences);
+
+  std::array<Passes, 16> groups_;  // by the binary logarithm of the number of sequences
+};
+
 class Speculation {
  public:
   // At most `most` proposed tokens for a sequence and pass; `always`: all that are found, whatever they are worth.
   Speculation(int64_t most, bool always, int64_t max_length) : most_(most), always_(always), max_length_(max_length) {}
-
-  void set_draft(std::unique_ptr<Draft> draft) { draft_ = std::move(draft); }
-  Draft* draft() const { return draft_.get(); }  // null: none
 
   // Proposals for the sequences that the coming pass samples, handed to extend(); `alone`: it computes nothing else.
   void propose(std::span<Sequence* const> sampled, bool alone,
@@ -80,9 +99,6 @@ class Speculation {
   static constexpr uint64_t kPart = 16;
   static constexpr int kPatience = 64;    // passes without proposals until then
   static constexpr double kCheap = 1e-4;  // seconds of a pass for each sequence, far more than looking up takes
-  // While the draft does not pay, this share of the time goes into trying so many guesses for a sequence.
-  static constexpr double kTrials = 0.005;
-  static constexpr int64_t kTried = 2;
 
   bool takes_part(const Sequence& s) const { return always_ || cheap_ || patience_ > 0 || s.request.id % kPart == 0; }
   // Tokens to propose, and for each the probability that all up to it are right.
@@ -101,11 +117,6 @@ class Speculation {
   void read(Sequence& sequence, int64_t until);
   Chain look_up(Sequence& sequence);
   Choice choose(std::span<const Chain> chains) const;
-  // Puts the draft's chains where more of them is expected to be right, if its passes are worth their time.
-  bool add_guesses(std::span<Sequence* const> sampled, std::span<Chain> chains, const Choice& known);
-  // Guesses of the draft for so many of n sequences that make a pass worth most, beside what is tried of the others; 0:
-  // what look-up knows of all is worth more.
-  int64_t depth(int64_t n, int64_t drafted, Choice others, const Choice& known) const;
 
   int64_t most_;
   bool always_;
@@ -117,9 +128,6 @@ class Speculation {
     return all;
   }();
   Pace pace_;
-  std::unique_ptr<Draft> draft_;
-  double pass_ = 0;   // seconds of the last pass of nothing but drawn tokens' rows, those of proposals taken off
-  double saved_ = 0;  // by a right guess in it
   int patience_ = kPatience;
   bool cheap_ = true;
 };

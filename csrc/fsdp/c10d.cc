@@ -189,9 +189,8 @@ class C10dTransport : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> open_transport(const GroupOptions& options) {
-  if (options.backend != "gloo" && options.backend != "nccl") {
-    throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo or nccl");
-  }
+  require(options.backend == "gloo" || options.backend == "nccl", "process group: backend is \"", options.backend,
+          "\", expected gloo or nccl");
   return std::make_unique<C10dTransport>(options);
 }
 

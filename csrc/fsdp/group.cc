@@ -1,5 +1,6 @@
 #include "fsdp/group.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -42,14 +43,11 @@ constexpr double kClockTick = 0.01;
 }  // namespace
 
 Group::Group(GroupOptions options) : options_(std::move(options)) {
-  if (size() < 1 || rank() < 0 || rank() >= size()) {
-    throw std::invalid_argument("process group: rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
-                                ", expected 0 to size - 1");
-  }
-  if (!(options_.timeout > 0)) throw std::invalid_argument("process group: the timeout must be more than 0 seconds");
+  require(size() >= 1 && rank() >= 0 && rank() < size(), "process group: rank ", rank(), " of ", size(),
+          ", expected 0 to size - 1");
+  require(options_.timeout > 0, "process group: the timeout must be more than 0 seconds");
   if (size() == 1) return;
-  if (options_.store == nullptr)
-    throw std::invalid_argument("process group: more than one rank need a store to meet at");
+  require(options_.store != nullptr, "process group: more than one rank need a store to meet at");
   transport_ = open_transport(options_);
 }
 
@@ -171,6 +169,22 @@ std::string Group::broadcast(std::string_view mine) {
   };
   const int64_t size = number_in(from_0(tensor_of(mine.size()), sizeof(int64_t)));
   return bytes_in(from_0(tensor_of(mine), size));
+}
+
+at::Tensor Group::join(const at::Tensor& mine_NW, std::span<const int64_t> widths, bool first_alone) {
+  const auto n = static_cast<size_t>(size()), self = static_cast<size_t>(rank());
+  const bool receives = !first_alone || self == 0;
+  const at::Tensor mine = mine_NW.contiguous();
+  std::vector<at::Tensor> to(n), from(n);
+  for (size_t p = 0; p < n; ++p) {
+    if (p == self) continue;
+    if (!first_alone || p == 0) to[p] = mine;
+    if (receives) from[p] = at::empty({mine.size(0), widths[p]}, mine.options());
+  }
+  exchange("tensor-parallel sampling", GYRE_CARGO_ACTIVATIONS, to, from).wait();
+  if (!receives) return {};
+  from[self] = mine;
+  return at::cat(from, 1);
 }
 
 void Group::all_reduce_max(std::span<double> values) {

@@ -23,11 +23,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/peers.h"
 #include "gyre.h"
 
 namespace gyre {
-
-class Peers;  // backend/peers.h
 
 struct GroupError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -94,7 +93,7 @@ class Transport {
   virtual void abort() = 0;
 };
 
-class Group {
+class Group : public Peers {
  public:
   // Waits until all ranks are there.
   explicit Group(GroupOptions options);
@@ -103,6 +102,8 @@ class Group {
 
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
+  int part() const override { return rank(); }
+  int parts() const override { return size(); }
 
   // An exchange under way. Dropping it without wait() gives it up, which only a failing rank may do.
   class Exchange {
@@ -127,7 +128,8 @@ class Group {
   // Control messages. From any thread, one at a time.
   std::vector<std::string> all_gather(std::string_view mine);
   // What rank 0 sends; what others bring is not looked at.
-  std::string broadcast(std::string_view mine);
+  std::string broadcast(std::string_view mine) override;
+  at::Tensor join(const at::Tensor& mine_NW, std::span<const int64_t> widths, bool first_alone) override;
   // Each value becomes the largest of all ranks.
   void all_reduce_max(std::span<double> values);
 
@@ -153,9 +155,6 @@ class Group {
   std::set<std::shared_ptr<Transport::Work>> waited_for_;
   std::array<gyre_traffic, GYRE_CARGO_KINDS> traffic_{};
 };
-
-// The ranks of a group as the peers that sample from one model together.
-std::shared_ptr<Peers> peers_over(std::shared_ptr<Group> group);
 
 // Throws std::runtime_error saying what is missing. The options are there for the whole life of the transport.
 std::unique_ptr<Transport> open_transport(const GroupOptions& options);

@@ -2,7 +2,6 @@
 // ranks.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>

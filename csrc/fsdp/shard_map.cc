@@ -1,7 +1,6 @@
 #include "fsdp/shard_map.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace gyre {
 namespace {

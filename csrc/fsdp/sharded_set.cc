@@ -1,6 +1,5 @@
 #include "fsdp/sharded_set.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 

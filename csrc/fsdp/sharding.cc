@@ -1,8 +1,6 @@
 #include "fsdp/sharding.h"
 
 #include <algorithm>
-#include <cstring>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -11,12 +9,10 @@
 namespace gyre {
 namespace {
 
-[[noreturn]] void refuse_shards(const std::string& what) { throw std::invalid_argument("sharding: " + what); }
-
 bool is_own(const ParameterSet& set) { return set.residence == nullptr; }  // see Backend::make_own_gradients
 
 ShardedSet& sharded(const ParameterSet& set) {
-  if (is_own(set)) refuse_shards("a buffer of one rank's own is not a sum over ranks: add it to one");
+  require(!is_own(set), "sharding: a buffer of one rank's own is not a sum over ranks: add it to one");
   return static_cast<ShardedSet&>(*set.residence);
 }
 
@@ -55,7 +51,8 @@ class ShardedBackend : public Backend {
     return set;
   }
   ParameterSet make_own_gradients() const override {
-    if (eager()) refuse_shards("one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
+    require(!eager(),
+            "sharding: one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
     return inner_->make_set();
   }
   ParameterSet make_moments() const override {
@@ -146,10 +143,6 @@ class ShardedBackend : public Backend {
       return;
     }
     ShardedSet& weights = sharded(parameters);
-    for (size_t k = 0; k < parameters.b_from.size(); ++k) {
-      weights.own().b_from.resize(parameters.b_from.size());
-      weights.own().b_from[k] = std::clamp<int64_t>(parameters.b_from[k] - group_.begin(k), 0, group_.count(k));
-    }
     inner_->adamw(weights.own(), sharded(first).own(), sharded(second).own(), sharded(gradients).own(), c);
     if (!weights.whole().empty()) group_.gather_all(weights.own().flats(), weights.whole());
   }
@@ -182,26 +175,22 @@ class ShardedBackend : public Backend {
 // Refuses settings that do not fit each other or the number of ranks.
 void check(const Sharding& s) {
   const int size = s.group == nullptr ? 1 : s.group->size();
-  if (s.replicas < 1 || size % s.replicas != 0) {
-    refuse_shards("replicas is " + std::to_string(s.replicas) + ", expected a divisor of the " + std::to_string(size) +
-                  " ranks");
-  }
-  if (s.prefetch < 0) refuse_shards("prefetch is " + std::to_string(s.prefetch) + ", expected at least 0");
+  require(s.replicas >= 1 && size % s.replicas == 0, "sharding: replicas is ", s.replicas,
+          ", expected a divisor of the ", size, " ranks");
+  require(s.prefetch >= 0, "sharding: prefetch is ", s.prefetch, ", expected at least 0");
   if (!s.deterministic) return;
-  if (s.lanes < 1 || s.lanes % size != 0) {
-    refuse_shards("lanes is " + std::to_string(s.lanes) + ", expected a multiple of the " + std::to_string(size) +
-                  " ranks (deterministic sums)");
-  }
-  if (s.replicas > 1) refuse_shards("deterministic sums need replicas = 1, got " + std::to_string(s.replicas));
-  if (s.bfloat16) refuse_shards("deterministic sums need float32 between ranks, got bfloat16");
+  require(s.lanes >= 1 && s.lanes % size == 0, "sharding: lanes is ", s.lanes, ", expected a multiple of the ", size,
+          " ranks (deterministic sums)");
+  require(s.replicas == 1, "sharding: deterministic sums need replicas = 1, got ", s.replicas);
+  require(!s.bfloat16, "sharding: deterministic sums need float32 between ranks, got bfloat16");
 }
 
 }  // namespace
 
-std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
-                                     const Sharding& sharding) {
-  check(sharding);
-  return std::make_shared<ShardedBackend>(std::move(inner), config, sharding);
+std::shared_ptr<const Backend> open_backend(const ModelConfig& config, const Sharding* sharding) {
+  if (sharding == nullptr) return open_backend(config);
+  check(*sharding);
+  return std::make_shared<ShardedBackend>(open_backend(config), config, *sharding);
 }
 
 Lanes lanes_of(const Sharding& s) {
@@ -218,7 +207,7 @@ HeldShard held_shard(const ParameterSet& set, int32_t parameter) {
 }
 
 void begin_lane(ParameterSet& gradients, int lane) {
-  if (gradients.residence == nullptr) refuse_shards("lanes need a sharded model");
+  require(gradients.residence != nullptr, "sharding: lanes need a sharded model");
   sharded(gradients).begin_lane(lane);
 }
 

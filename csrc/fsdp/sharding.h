@@ -22,10 +22,9 @@ namespace gyre {
 
 using Sharding = gyre_sharding;
 
-// Wraps a backend for models of this configuration. Throws std::invalid_argument for settings that do not fit each
-// other or the number of ranks.
-std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
-                                     const Sharding& sharding);
+// The backend of a configuration, over ranks unless `sharding` is null. Throws std::invalid_argument for settings that
+// do not fit each other or the number of ranks.
+std::shared_ptr<const Backend> open_backend(const ModelConfig& config, const Sharding* sharding);
 
 // The shard of a sharded set's parameter that this rank holds (in `optimizer` and `none`, of parameters and gradients:
 // all of it), flat, and the entries of it that no other rank of its replica writes to a checkpoint.

@@ -1,8 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "fsdp/sharded_set.h"
@@ -46,11 +44,8 @@ void SummedSet::reopen() {
 
 void SummedSet::begin_lane(int lane) {
   const Lanes mine = lanes_of(group_.sharding());
-  if (lane < lane_ || lane >= mine.first + mine.count) {
-    throw std::invalid_argument("gradients: lane " + std::to_string(lane) + ", expected " + std::to_string(lane_) +
-                                " to " + std::to_string(mine.first + mine.count - 1) +
-                                ": those of this rank, in rising order");
-  }
+  require(lane >= lane_ && lane < mine.first + mine.count, "gradients: lane ", lane, ", expected ", lane_, " to ",
+          mine.first + mine.count - 1, ": those of this rank, in rising order");
   while (lane_ < lane) end_lane();
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -154,18 +153,18 @@ void backward_block(const Problem& p, const Keys& keys, Block& b, int64_t querie
                     int64_t count, float* d_keys, float* d_values) {
   const int64_t d = p.shape.head_dim, w = p.width, vectors = w / kLanes, at = first - keys.first;
   const int64_t key_vectors = ceil_div(count, kLanes);
-  multiply_tile(queries, key_vectors, {b.q.data(), w, 1}, &keys.keys_t[static_cast<size_t>(at)], keys.ld, d, nullptr, 0,
-                b.p.data(), kKeyBlock);
-  multiply_tile(queries, key_vectors, {b.d_o.data(), w, 1}, &keys.values_t[static_cast<size_t>(at)], keys.ld, d,
-                nullptr, 0, b.ds.data(), kKeyBlock);
+  multiply_tile<Floats>(queries, key_vectors, {b.q.data(), w, 1}, &keys.keys_t[static_cast<size_t>(at)], keys.ld, d,
+                        nullptr, 0, b.p.data(), kKeyBlock);
+  multiply_tile<Floats>(queries, key_vectors, {b.d_o.data(), w, 1}, &keys.values_t[static_cast<size_t>(at)], keys.ld, d,
+                        nullptr, 0, b.ds.data(), kKeyBlock);
   const auto make = p.shape.cap > 0 ? probabilities<true> : probabilities<false>;
   make(p.shape, b, queries, first, position, count);
   d_keys += at * w;
   d_values += at * w;
-  multiply_tile(count, vectors, {b.p.data(), 1, kKeyBlock}, b.d_o.data(), w, queries, d_values, w, d_values, w);
-  multiply_tile(count, vectors, {b.ds.data(), 1, kKeyBlock}, b.q.data(), w, queries, d_keys, w, d_keys, w);
-  multiply_tile(queries, vectors, {b.ds.data(), kKeyBlock, 1}, &keys.rows[static_cast<size_t>(at * w)], w, count,
-                b.dq.data(), w, b.dq.data(), w);
+  multiply_tile<Floats>(count, vectors, {b.p.data(), 1, kKeyBlock}, b.d_o.data(), w, queries, d_values, w, d_values, w);
+  multiply_tile<Floats>(count, vectors, {b.ds.data(), 1, kKeyBlock}, b.q.data(), w, queries, d_keys, w, d_keys, w);
+  multiply_tile<Floats>(queries, vectors, {b.ds.data(), kKeyBlock, 1}, &keys.rows[static_cast<size_t>(at * w)], w,
+                        count, b.dq.data(), w, b.dq.data(), w);
 }
 
 void backward_part(const Problem& p, const Part& part, int64_t kv_head, float* d_keys) {

@@ -34,29 +34,26 @@ constexpr int64_t kPagesAhead = 4;  // pages between what is multiplied and what
 }
 
 // Scores of one or two pages by `blocks` blocks of `steps` words each.
-template <bool kTwo>
+template <int kPages>
 void score_pages(const float* q, ptrdiff_t ldq, int64_t steps, int64_t blocks, const float* first, const float* second,
                  bool resume, float* scores, ptrdiff_t ldc, const float* first_ahead, const float* second_ahead) {
-  if (resume) {
-    GYRE_LOAD(0, scores, ldc);
-    if constexpr (kTwo) GYRE_LOAD(1, scores + kPageTokens, ldc);
-  } else {
-    GYRE_ZERO(0);
-    GYRE_ZERO(1);
-  }
-  for (int64_t at = 0; at < blocks * steps; at += steps) {
-    GYRE_LOAD(4, q + at, ldq);
-    GYRE_LOAD(6, first + at * kPageTokens, kPageTokens);
-    GYRE_MULTIPLY(0, 4, 6);
-    fetch(first_ahead, steps);
-    if constexpr (kTwo) {
-      GYRE_LOAD(7, second + at * kPageTokens, kPageTokens);
-      GYRE_MULTIPLY(1, 4, 7);
-      fetch(second_ahead, steps);
+  const float *const pages[] = {first, second}, *ahead[] = {first_ahead, second_ahead};
+  unrolled<kPages>([&](auto i) {
+    if (resume) {
+      load_matrix<i>(scores + i * kPageTokens, ldc);
+    } else {
+      clear_matrix<i>();
     }
+  });
+  for (int64_t at = 0; at < blocks * steps; at += steps) {
+    load_matrix<4>(q + at, ldq);
+    unrolled<kPages>([&](auto i) {
+      load_matrix<6 + i>(pages[i] + at * kPageTokens, kPageTokens);
+      multiply_matrices<i, 4, 6 + i>();
+      fetch(ahead[i], steps);
+    });
   }
-  GYRE_STORE(0, scores, ldc);
-  if constexpr (kTwo) GYRE_STORE(1, scores + kPageTokens, ldc);
+  unrolled<kPages>([&](auto i) { store_matrix<i>(scores + i * kPageTokens, ldc); });
 }
 
 void score_words(int64_t rows, const float* q, ptrdiff_t ldq, int64_t words, const Words& keys, const Words& values,
@@ -72,7 +69,7 @@ void score_words(int64_t rows, const float* q, ptrdiff_t ldq, int64_t words, con
     };
     set_shapes({rows, steps, 4, 2});
     for (int64_t p = 0; p < keys.count; p += 2) {
-      const auto score = p + 1 < keys.count ? score_pages<true> : score_pages<false>;
+      const auto score = p + 1 < keys.count ? score_pages<2> : score_pages<1>;
       score(q + begin, ldq, steps, count, page(p), page(p + 1), begin > 0, scores + p * kPageTokens, ldc,
             page(p + kPagesAhead), page(p + kPagesAhead + 1));
     }
@@ -84,37 +81,18 @@ void score_words(int64_t rows, const float* q, ptrdiff_t ldq, int64_t words, con
 template <int kVectors>
 void sum_pages(const float* p, ptrdiff_t row, const Words& values, int64_t depth, int64_t at, float* sums,
                ptrdiff_t ldc) {
-  GYRE_ZERO(0);
-  GYRE_ZERO(1);
-  GYRE_ZERO(2);
-  GYRE_ZERO(3);
+  unrolled<kVectors>([&](auto i) { clear_matrix<i>(); });
   for (int64_t i = 0; i < values.count; ++i) {
     const float *v = values.page(i) + at,
                 *ahead = values.page(std::min(i + kPagesAhead, values.count - 1)) + at * kPageWords;
-    GYRE_LOAD(4, p + i * kPageWords, row);
-    GYRE_LOAD(6, v, depth);
-    GYRE_MULTIPLY(0, 4, 6);
-    fetch(ahead, 8);
-    if constexpr (kVectors > 1) {
-      GYRE_LOAD(7, v + kLanes, depth);
-      GYRE_MULTIPLY(1, 4, 7);
+    load_matrix<4>(p + i * kPageWords, row);
+    unrolled<kVectors>([&](auto k) {  // two registers in turn
+      load_matrix<6 + k % 2>(v + k * kLanes, depth);
+      multiply_matrices<k, 4, 6 + k % 2>();
       fetch(ahead, 8);
-    }
-    if constexpr (kVectors > 2) {
-      GYRE_LOAD(6, v + 2 * kLanes, depth);
-      GYRE_MULTIPLY(2, 4, 6);
-      fetch(ahead, 8);
-    }
-    if constexpr (kVectors > 3) {
-      GYRE_LOAD(7, v + 3 * kLanes, depth);
-      GYRE_MULTIPLY(3, 4, 7);
-      fetch(ahead, 8);
-    }
+    });
   }
-  GYRE_STORE(0, sums, ldc);
-  if constexpr (kVectors > 1) GYRE_STORE(1, sums + kLanes, ldc);
-  if constexpr (kVectors > 2) GYRE_STORE(2, sums + 2 * kLanes, ldc);
-  if constexpr (kVectors > 3) GYRE_STORE(3, sums + 3 * kLanes, ldc);
+  unrolled<kVectors>([&](auto i) { store_matrix<i>(sums + i * kLanes, ldc); });
 }
 
 void sum_words(int64_t rows, const float* p, ptrdiff_t row, const Words& values, int64_t depth, float* sums,

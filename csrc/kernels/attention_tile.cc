@@ -25,11 +25,6 @@ constexpr int kValueRows = kTileRows, kValueVectors = kTileVectors;
 #endif
 
 // What multiplies queries by keys and probabilities by values, and the steps that so many inner positions take.
-#if defined(__AVX512BF16__)
-using RegisterPairs = Paired;
-#else
-using RegisterPairs = Widened;
-#endif
 template <class T>
 using EngineOf = std::conditional_t<sizeof(T) == 2, RegisterPairs, Floats>;
 template <class T>
@@ -212,8 +207,8 @@ bool attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& ke
     const float* row = words_of(values.page(whole / kPageRows), 0) + whole % kPageRows * depth;
     std::fill(last, last + padded, 0.0f);
     for (int64_t j = 0; j < depth; ++j) last[j] = std::bit_cast<float>(std::bit_cast<uint32_t>(row[j]) & 0xffff);
-    multiply_narrow<Engine>(n, padded / kLanes, {scores + whole * Engine::kNumbers, ld, 1}, last, padded, 1, sums,
-                            padded, sums, padded);
+    multiply_tile<Engine>(n, padded / kLanes, {scores + whole * Engine::kNumbers, ld, 1}, last, padded, 1, sums, padded,
+                          sums, padded);
   }
   vf zeros{};
   for (int64_t i = 0; i < n; ++i) zeros += store_output(queries, i, sums + i * padded, depth, max[i], total[i]);

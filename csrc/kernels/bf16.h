@@ -68,7 +68,7 @@ inline void join_pairs(const float* x, int64_t n, float* to) {
   }
 }
 
-// What multiply_operands() takes of a row of n numbers.
+// A row of n numbers as operands (gemm.h).
 inline void to_operand(const float* x, int64_t n, float* to) {
   if constexpr (kWords) {
     join_pairs(x, n, to);

@@ -32,66 +32,38 @@ constexpr int64_t kRowsAtOnce = 2 * kMatrixRows;
 // the rows of both are the same sums).
 template <bool kTwo, int kVectors>
 void multiply_block(const BlockedOperands& o, int64_t steps, int64_t second) {
-  const auto load = [&]<int kFirst>(const float* from, std::integral_constant<int, kFirst>) {
-    if constexpr (kFirst == 0) {
-      GYRE_LOAD(0, from, o.start_row);
-      if constexpr (kVectors > 1) GYRE_LOAD(1, from + kLanes, o.start_row);
-      if constexpr (kVectors > 2) GYRE_LOAD(2, from + 2 * kLanes, o.start_row);
-    } else {
-      GYRE_LOAD(3, from, o.start_row);
-      if constexpr (kVectors > 1) GYRE_LOAD(4, from + kLanes, o.start_row);
-      if constexpr (kVectors > 2) GYRE_LOAD(5, from + 2 * kLanes, o.start_row);
-    }
+  // Calls body(register, first row, first column) for all sums.
+  const auto for_sums = [&](auto&& body) {
+    unrolled<(kTwo ? 2 : 1) * kVectors>([&](auto i) {
+      constexpr int kHalf = i / kVectors, kVector = i % kVectors;
+      body(std::integral_constant<int, 3 * kHalf + kVector>{}, kHalf * second, kVector * kLanes);
+    });
   };
   if (o.start) {
-    load(o.start, std::integral_constant<int, 0>{});
-    if constexpr (kTwo) load(o.start + second * o.start_row, std::integral_constant<int, 3>{});
+    for_sums([&](auto sum, int64_t row, int64_t column) {
+      load_matrix<sum>(o.start + row * o.start_row + column, o.start_row);
+    });
   } else {
-    GYRE_ZERO(0);
-    GYRE_ZERO(1);
-    GYRE_ZERO(2);
-    if constexpr (kTwo) {
-      GYRE_ZERO(3);
-      GYRE_ZERO(4);
-      GYRE_ZERO(5);
-    }
+    for_sums([](auto sum, int64_t, int64_t) { clear_matrix<sum>(); });
   }
   const float *a = o.a, *b = o.panel, *ahead = o.ahead;
   for (int64_t i = 0; i < steps; i += kChainSteps, a += kChainSteps, b += kChainSteps * kPanel) {
     for (int64_t line = 0; line < o.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
-    GYRE_LOAD(6, a, o.lda);
-    GYRE_LOAD(7, b, kPanel);
-    GYRE_MULTIPLY(0, 6, 7);
-    if constexpr (kVectors > 1) {
-      GYRE_LOAD(7, b + kLanes, kPanel);
-      GYRE_MULTIPLY(1, 6, 7);
-    }
-    if constexpr (kVectors > 2) {
-      GYRE_LOAD(7, b + 2 * kLanes, kPanel);
-      GYRE_MULTIPLY(2, 6, 7);
-    }
-    if constexpr (kTwo) {
-      GYRE_LOAD(6, a + second * o.lda, o.lda);
-      if constexpr (kVectors > 2) {
-        GYRE_MULTIPLY(5, 6, 7);
-        GYRE_LOAD(7, b + kLanes, kPanel);
-      }
-      if constexpr (kVectors > 1) {
-        GYRE_MULTIPLY(4, 6, 7);
-        GYRE_LOAD(7, b, kPanel);
-      }
-      GYRE_MULTIPLY(3, 6, 7);
+    load_matrix<6>(a, o.lda);
+    unrolled<kVectors>([&](auto v) {
+      load_matrix<7>(b + v * kLanes, kPanel);
+      multiply_matrices<v, 6, 7>();
+    });
+    if constexpr (kTwo) {  // backwards: the last vector is in its register
+      load_matrix<6>(a + second * o.lda, o.lda);
+      unrolled<kVectors>([&](auto done) {
+        constexpr int kVector = kVectors - 1 - done;
+        if constexpr (done > 0) load_matrix<7>(b + kVector * kLanes, kPanel);
+        multiply_matrices<3 + kVector, 6, 7>();
+      });
     }
   }
-  GYRE_STORE(0, o.c, o.ldc);
-  if constexpr (kVectors > 1) GYRE_STORE(1, o.c + kLanes, o.ldc);
-  if constexpr (kVectors > 2) GYRE_STORE(2, o.c + 2 * kLanes, o.ldc);
-  if constexpr (kTwo) {
-    float* c = o.c + second * o.ldc;
-    GYRE_STORE(3, c, o.ldc);
-    if constexpr (kVectors > 1) GYRE_STORE(4, c + kLanes, o.ldc);
-    if constexpr (kVectors > 2) GYRE_STORE(5, c + 2 * kLanes, o.ldc);
-  }
+  for_sums([&](auto sum, int64_t row, int64_t column) { store_matrix<sum>(o.c + row * o.ldc + column, o.ldc); });
 }
 
 using Block = void (*)(const BlockedOperands&, int64_t, int64_t);

@@ -85,13 +85,8 @@ void multiply_block(int64_t rows, int64_t vectors, Strided a, const float* panel
 }
 
 // The engine for narrow panels: the matrix unit takes none of them.
-#if defined(__AMX_BF16__)
 template <class Engine>
-using NarrowOf = std::conditional_t<std::is_same_v<Engine, Blocked>, Paired, Engine>;
-#else
-template <class Engine>
-using NarrowOf = Engine;
-#endif
+using NarrowOf = std::conditional_t<std::is_same_v<Engine, Floats>, Floats, RegisterPairs>;
 
 // Where the chains of a product begin: at the bias (null: zero), or at what is in y.
 struct Start {
@@ -128,15 +123,15 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
       const float *block_a = a + first * lda + k * numbers,
                   *block = narrow ? w.data + p * depth * kPanel + k * w.tail : panel_rows(w, p, k, steps);
       const bool goes_on = k > 0 || begin.at_y;
-      multiply_columns(
-          n, width, goes_on ? block_y : block_bias, goes_on ? ldy : 0, block_y, ldy,
-          [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* to, ptrdiff_t ld_to) {
-            if (narrow) {
-              return multiply_narrow<NarrowOf<Engine>>(n, vectors, {block_a, lda, 1}, block, w.tail, steps, start,
-                                                       start_row, to, ld_to);
-            }
-            multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, steps, start, start_row, to, ld_to);
-          });
+      multiply_columns(n, width, goes_on ? block_y : block_bias, goes_on ? ldy : 0, block_y, ldy,
+                       [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* to, ptrdiff_t ld_to) {
+                         if (narrow) {
+                           return multiply_tile<NarrowOf<Engine>>(n, vectors, {block_a, lda, 1}, block, w.tail, steps,
+                                                                  start, start_row, to, ld_to);
+                         }
+                         multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, steps, start, start_row, to,
+                                                ld_to);
+                       });
     }
   };
   parallel_for(ranges * row_blocks, streamed ? 1 : least, [&](int64_t task) {
@@ -181,20 +176,19 @@ void pack_rest(const float* from, int64_t in, int64_t rows, int64_t columns, Pre
   }
 }
 
-void multiply_from(const Panels& w, int64_t out, const float* operands, int64_t rows, Start begin, float* y,
+void multiply_from(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, Start begin, float* y,
                    int64_t ldy) {
   const int64_t lda = operand_width(w.precision, w.in);
-  multiply_rows<Pairs>(w, out, operands, lda, kWords ? 1 : 2, rows, begin, y, ldy);
-}
-
-void multiply_rounded(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, Start begin, float* y,
-                      int64_t ldy) {
-  const int64_t lda = operand_width(w.precision, w.in);
+  if (w.precision == Precision::kFloat32) {
+    return multiply_rows<Floats>(w, out, x, ldx == 0 ? lda : ldx, 1, rows, begin, y, ldy);
+  }
   thread_local Buffer converted;
-  converted.reserve(rows * lda);
-  float* a = converted.data();
-  to_operands(x, ldx, rows, w.in, w.precision, a);
-  multiply_from(w, out, a, rows, begin, y, ldy);
+  if (ldx != 0) {
+    converted.reserve(rows * lda);
+    to_operands(x, ldx, rows, w.in, w.precision, converted.data());
+    x = converted.data();
+  }
+  multiply_rows<Pairs>(w, out, x, lda, kWords ? 1 : 2, rows, begin, y, ldy);
 }
 
 // Columns of a panel's rows, kLanes of each, as rows of operands.
@@ -303,21 +297,13 @@ void to_operands(const float* x, int64_t ldx, int64_t rows, int64_t width, Preci
   });
 }
 
-void multiply_operands(const Panels& w, int64_t out, const float* operands, int64_t rows, const float* bias, float* y,
-                       int64_t ldy) {
-  if (w.precision != Precision::kFloat32) return multiply_from(w, out, operands, rows, {bias, false}, y, ldy);
-  multiply_rows<Floats>(w, out, operands, w.in, 1, rows, {bias, false}, y, ldy);
-}
-
 void multiply_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, const float* bias,
                      float* y, int64_t ldy) {
-  if (w.precision != Precision::kFloat32) return multiply_rounded(w, out, x, ldx, rows, {bias, false}, y, ldy);
-  multiply_rows<Floats>(w, out, x, ldx, 1, rows, {bias, false}, y, ldy);
+  multiply_from(w, out, x, ldx, rows, {bias, false}, y, ldy);
 }
 
 void add_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) {
-  if (w.precision != Precision::kFloat32) return multiply_rounded(w, out, x, ldx, rows, {nullptr, true}, y, ldy);
-  multiply_rows<Floats>(w, out, x, ldx, 1, rows, {nullptr, true}, y, ldy);
+  multiply_from(w, out, x, ldx, rows, {nullptr, true}, y, ldy);
 }
 
 void unpack_panels(const Panels& whole, int64_t first, int64_t count, float* operands) {

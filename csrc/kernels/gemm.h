@@ -39,7 +39,8 @@ GYRE_KERNEL(void, pack_panels, const float* weight, int64_t out, int64_t in, Pre
 // Symmetric int8 per row of weight [out, in]: scale = the largest magnitude / 127, codes are rounded to nearest even.
 // Zeros after the last row and column.
 GYRE_KERNEL(void, quantize_panels, const float* weight, int64_t out, int64_t in, int8_t* codes, float* scales);
-// y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
+// y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null). ldx = 0: the rows are
+// operands, what the kernel makes of rows first (to_operands()), operand_width() floats apart.
 GYRE_KERNEL(void, multiply_panels, const Panels& panels, int64_t out, const float* x, int64_t ldx, int64_t rows,
             const float* bias, float* y, int64_t ldy);
 // y += the same product: the chain goes on from what is in y.
@@ -48,9 +49,6 @@ GYRE_KERNEL(void, add_panels, const Panels& panels, int64_t out, const float* x,
 // As operands: rows of W from columns first .. first+count-1 of the panels, as they were packed; first is a multiple of
 // kPanel.
 GYRE_KERNEL(void, unpack_panels, const Panels& panels, int64_t first, int64_t count, float* operands);
-// multiply_panels() for x as operands: what the kernel makes of rows first. Rows lie operand_width() floats apart.
-GYRE_KERNEL(void, multiply_operands, const Panels& panels, int64_t out, const float* operands, int64_t rows,
-            const float* bias, float* y, int64_t ldy);
 // Floats of an operand's row of `in` numbers: as many in f32, words of bf16 numbers where the variant multiplies those.
 GYRE_KERNEL(int64_t, operand_width, Precision precision, int64_t in);
 // Rows of x as operands; those of f32 are copies.
@@ -88,9 +86,6 @@ class PackedMatrix {
 
   void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const {
     multiply_panels(panels_, out_, x, ldx, rows, bias, y, ldy);
-  }
-  void multiply_operands(const float* operands, int64_t rows, const float* bias, float* y, int64_t ldy) const {
-    gyre::multiply_operands(panels_, out_, operands, rows, bias, y, ldy);
   }
   void add(const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) const {
     add_panels(panels_, out_, x, ldx, rows, y, ldy);

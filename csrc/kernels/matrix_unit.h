@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/bf16.h"
 #include "kernels/panel.h"
@@ -24,17 +25,37 @@ struct TileShapes {
 // Sets the registers up, which clears them, unless they are. They are given back at the end of a PairsScope.
 void set_shapes(const TileShapes& shapes);
 
-}  // namespace gyre
-
-// The compiler's own functions for these do not say which memory they read. `row`: floats from a row to the next.
-#define GYRE_LOAD(tile, from, row)                                                                               \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile::"r"(from), "r"((row) * static_cast<ptrdiff_t>(sizeof(float))) \
-               : "memory")
-#define GYRE_STORE(tile, to, row)                                                                                   \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"((row) * static_cast<ptrdiff_t>(sizeof(float))) \
-               : "memory")
-#define GYRE_ZERO(tile) asm volatile("tilezero %%tmm" #tile::)
+// The tile registers by number. The compiler's own functions for these do not say which memory they read. `row`: floats
+// from a row to the next.
+template <int kTile>
+[[gnu::always_inline]] inline void load_matrix(const float* from, ptrdiff_t row) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row * static_cast<ptrdiff_t>(sizeof(float))), "i"(kTile)
+               : "memory");
+}
+template <int kTile>
+[[gnu::always_inline]] inline void store_matrix(float* to, ptrdiff_t row) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row * static_cast<ptrdiff_t>(sizeof(float))), "i"(kTile)
+               : "memory");
+}
+template <int kTile>
+[[gnu::always_inline]] inline void clear_matrix() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
 // sum += a * b
-#define GYRE_MULTIPLY(sum, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum::)
+template <int kSum, int kA, int kB>
+[[gnu::always_inline]] inline void multiply_matrices() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
+}
+
+// Calls body(i) for kFirst <= i < kCount, i being a constant. Only the compiler sees these calls.
+template <int kCount, int kFirst = 0, class Body>
+[[gnu::always_inline]] inline void unrolled(Body&& body) {
+  if constexpr (kFirst < kCount) {
+    body(std::integral_constant<int, kFirst>{});
+    unrolled<kCount, kFirst + 1>(body);
+  }
+}
+
+}  // namespace gyre
 
 #endif

@@ -48,12 +48,15 @@ struct Floats;
 struct Widened;
 struct Paired;
 struct Blocked;
+#if defined(__AVX512BF16__)
+using RegisterPairs = Paired;  // in tiles of ordinary registers
+#else
+using RegisterPairs = Widened;
+#endif
 #if defined(__AMX_BF16__)
 using Pairs = Blocked;
-#elif defined(__AVX512BF16__)
-using Pairs = Paired;
 #else
-using Pairs = Widened;
+using Pairs = RegisterPairs;
 #endif
 inline constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
 
@@ -76,9 +79,11 @@ using PairsScope = FlushDenormals;
 template <class Engine>
 using ScopeOf = std::conditional_t<std::is_same_v<Engine, Floats>, char, PairsScope>;
 
-// c[r][j] = start[r][j] + sum over i < k of a[r][i] * b[i * ldb + j], for r < rows (any number) and j < vectors *
-// kLanes. start (row stride start_row, 0 = the same row for all) may be c itself, or null for zero. Serial.
-void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
+// c[r][j] = start[r][j] + sum over i < steps of a[r][i] * b[i * ldb + j], for r < rows (any number) and j < vectors *
+// kLanes. start (row stride start_row, 0 = the same row for all) may be c itself, or null for zero. Serial. The engine:
+// Floats, Widened or Paired.
+template <class Engine>
+void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t steps,
                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
 // multiply_tile for b = a panel of `steps` rows, which also brings `next`, where the next panel lies, nearer. a_tile:
@@ -92,11 +97,6 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
 // apart. Their columns follow each other in start and c.
 template <class Engine>
 void multiply_across(int64_t rows, int64_t panels, Strided a, const float* first, ptrdiff_t stride, int64_t steps,
-                     const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
-
-// multiply_tile for Floats, Widened or Paired and rows of b that are ldb words apart.
-template <class Engine>
-void multiply_narrow(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t steps,
                      const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
 // Calls multiply(vectors, start, start_row, c, ldc) for `width` columns. Where these are no whole number of vectors,

@@ -12,12 +12,10 @@
 
 namespace gyre {
 
-// Angles of a model: inverse frequencies of the component pairs that rotate, plain, linearly interpolated (Chen et al.
-// 2023), scaled by wavelength as Llama 3.1 does, or divided by given numbers. Rounded to f32 where transformers rounds,
-// so that checkpoints see the angles they know.
-std::vector<float> inverse_frequencies(const gyre_model_config& config);
-// Those of config.shape.local_rope.
-std::vector<float> local_frequencies(const gyre_model_config& config);
+// Angles of a model: inverse frequencies of the component pairs that rotate, divided by what the scaling says. Rounded
+// to f32 where transformers rounds, so that checkpoints see the angles they know. local: of layers with
+// GYRE_LAYER_LOCAL.
+std::vector<float> inverse_frequencies(const gyre_model_config& config, bool local = false);
 
 // cos and sin of position * inverse frequency, grown on demand.
 class RopeTable {

@@ -1,58 +1,26 @@
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "kernels/rope.h"
 
 namespace gyre {
-namespace {
 
-int64_t rotary_dims(const gyre_model_config& c) { return c.shape.rotary_dims > 0 ? c.shape.rotary_dims : c.head_dim; }
-
-double plain_frequency(const gyre_model_config& c, double theta, size_t pair) {
-  const double exponent = static_cast<double>(2 * pair) / static_cast<double>(rotary_dims(c));
-  return static_cast<float>(1.0 / static_cast<float>(std::pow(theta, exponent)));
-}
-
-double divisor(const gyre_rope& rope, size_t pair) {
-  return pair < GYRE_MAX_PAIRS && rope.divisors[pair] != 0 ? rope.divisors[pair] : 1;
-}
-
-}  // namespace
-
-std::vector<float> inverse_frequencies(const gyre_model_config& c) {
-  std::vector<float> frequencies(static_cast<size_t>(rotary_dims(c) / 2));
+std::vector<float> inverse_frequencies(const gyre_model_config& c, bool local) {
+  const int64_t dims = c.shape.rotary_dims > 0 ? c.shape.rotary_dims : c.head_dim;
+  const double theta = local ? c.shape.local_theta : c.rope_theta;
+  const gyre_rope& rope = local ? c.shape.local_rope : c.shape.rope;
+  std::vector<float> frequencies(static_cast<size_t>(dims / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    double f = plain_frequency(c, c.rope_theta, i) / divisor(c.shape.rope, i);
-    if (c.rope_scaling == GYRE_ROPE_LINEAR) {
-      f /= c.rope_factor;
-    } else if (c.rope_scaling == GYRE_ROPE_LLAMA3) {
-      const double old_length = static_cast<double>(c.rope_original_max_positions);
-      const double wavelength = 2.0 * std::numbers::pi / f;
-      if (wavelength > old_length / c.rope_low_freq_factor) {
-        f /= c.rope_factor;
-      } else if (wavelength >= old_length / c.rope_high_freq_factor) {
-        const double smooth =
-            (old_length / wavelength - c.rope_low_freq_factor) / (c.rope_high_freq_factor - c.rope_low_freq_factor);
-        f = (1.0 - smooth) * f / c.rope_factor + smooth * f;
-      }
-    }
-    frequencies[i] = static_cast<float>(f);
-  }
-  return frequencies;
-}
-
-std::vector<float> local_frequencies(const gyre_model_config& c) {
-  std::vector<float> frequencies(static_cast<size_t>(rotary_dims(c) / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const gyre_rope& rope = c.shape.local_rope;
-    frequencies[i] = static_cast<float>(plain_frequency(c, rope.theta, i) / divisor(rope, i));
+    const double exponent = static_cast<double>(2 * i) / static_cast<double>(dims);
+    const double plain = static_cast<float>(1.0 / static_cast<float>(std::pow(theta, exponent)));
+    const bool scaled = i < GYRE_MAX_PAIRS && rope.divisors[i] != 0;
+    frequencies[i] = static_cast<float>(scaled ? plain / rope.divisors[i] : plain);
   }
   return frequencies;
 }
 
 Ropes::Ropes(const gyre_model_config& c) : main_(inverse_frequencies(c), c.shape.rope.magnitude) {
-  if (c.shape.local_rope.theta > 0) local_.emplace(local_frequencies(c), c.shape.local_rope.magnitude);
+  if (c.shape.local_theta > 0) local_.emplace(inverse_frequencies(c, true), c.shape.local_rope.magnitude);
 }
 
 void Ropes::reserve(int64_t count) {

@@ -124,23 +124,16 @@ void rms_norm_row_backward(const float* x, float rstd, const float* weight, cons
   }
 }
 
-void rms_norm(const float* x, int64_t rows, int64_t width, const float* weight, float eps, float* y, float* rstd) {
-  parallel_for(rows, norm_grain(width), [&](int64_t r) {
-    const float value = rms_norm_row(x + r * width, width, weight, eps, y + r * width);
-    if (rstd) rstd[r] = value;
-  });
-}
-
-void rms_norm_operands(const float* x, int64_t rows, int64_t width, const float* weight, float eps, Precision precision,
-                       float* operands, float* rstd) {
+void rms_norm(const float* x, int64_t rows, int64_t width, const float* weight, float eps, Precision precision,
+              float* operands, float* rstd) {
   for_operands(rows, width, norm_grain(width), precision, operands, [&](int64_t r, float* y) {
     const float value = rms_norm_row(x + r * width, width, weight, eps, y);
     if (rstd) rstd[r] = value;
   });
 }
 
-void add_rms_norm_operands(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight,
-                           float eps, Precision precision, float* sum, float* operands, float* rstd) {
+void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight, float eps,
+                  Precision precision, float* sum, float* operands, float* rstd) {
   for_operands(rows, width, norm_grain(width), precision, operands, [&](int64_t r, float* y) {
     const int64_t at = r * width;
     for (int64_t j = 0; j < width; ++j) sum[at + j] = x[at + j] + delta[at + j];
@@ -164,13 +157,8 @@ void rms_norm_backward(const float* x, const float* rstd, const float* weight, c
   }
 }
 
-void glu(int activation, const float* gate_up, int64_t rows, int64_t width, float* act) {
-  const auto row = activation == GYRE_SILU ? glu_row<GYRE_SILU> : glu_row<GYRE_GELU_TANH>;
-  parallel_for(rows, glu_grain(width), [&](int64_t r) { row(gate_up + r * 2 * width, width, act + r * width); });
-}
-
-void glu_operands(int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
-                  float* operands, Precision kept, float* keep) {
+void glu(int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision, float* operands,
+         Precision kept, float* keep) {
   const auto row = activation == GYRE_SILU ? glu_row<GYRE_SILU> : glu_row<GYRE_GELU_TANH>;
   for_operands(rows, width, glu_grain(width), precision, operands, [&](int64_t r, float* act) {
     const float* gate = kept_row(gate_up, r, 2 * width, kept);
@@ -184,20 +172,13 @@ void glu_operands(int activation, const float* gate_up, int64_t rows, int64_t wi
   });
 }
 
-void glu_backward_operands(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
-                           Precision precision, float* d_gate_up, float* operands) {
+void glu_backward(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
+                  Precision precision, float* d_gate_up, float* operands) {
   const auto row = activation == GYRE_SILU ? glu_row_backward<GYRE_SILU> : glu_row_backward<GYRE_GELU_TANH>;
   for_operands(rows, 2 * width, glu_grain(width), precision, operands, [&](int64_t r, float* d) {
     row(kept_row(gate_up, r, 2 * width, precision), d_act + r * width, width, d);
     if (d_gate_up != nullptr) std::copy_n(d, 2 * width, d_gate_up + r * 2 * width);
   });
-}
-
-void glu_backward(int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
-                  float* d_gate_up) {
-  const auto row = activation == GYRE_SILU ? glu_row_backward<GYRE_SILU> : glu_row_backward<GYRE_GELU_TANH>;
-  parallel_for(rows, glu_grain(width),
-               [&](int64_t r) { row(gate_up + r * 2 * width, d_act + r * width, width, d_gate_up + r * 2 * width); });
 }
 
 void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t rows, Precision precision, float* out) {

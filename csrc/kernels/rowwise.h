@@ -9,19 +9,18 @@
 
 namespace gyre {
 
-// RMSNorm (Zhang & Sennrich 2019): y = w * x / sqrt(mean(x^2) + eps), row by row.
+// Results that products read are operands (gemm.h) of a precision: rows are converted while they are in the cache. In
+// f32 they are plain rows.
+
+// RMSNorm (Zhang & Sennrich 2019): y = w * x / sqrt(mean(x^2) + eps), row by row, as operands.
 //
-// y may be x. rstd (one value per row: 1 / sqrt(mean(x^2) + eps)) may be null.
-GYRE_KERNEL(void, rms_norm, const float* x, int64_t rows, int64_t width, const float* weight, float eps, float* y,
-            float* rstd);
+// In f32 y may be x. rstd (one value per row: 1 / sqrt(mean(x^2) + eps)) may be null.
+GYRE_KERNEL(void, rms_norm, const float* x, int64_t rows, int64_t width, const float* weight, float eps,
+            Precision precision, float* y, float* rstd);
 
-// rms_norm(x) as operands of multiply_operands() in that precision: the rows are converted while they are in the cache.
-GYRE_KERNEL(void, rms_norm_operands, const float* x, int64_t rows, int64_t width, const float* weight, float eps,
-            Precision precision, float* operands, float* rstd);
-
-// sum = x + delta (sum may be x), then rms_norm_operands(sum).
-GYRE_KERNEL(void, add_rms_norm_operands, const float* x, const float* delta, int64_t rows, int64_t width,
-            const float* weight, float eps, Precision precision, float* sum, float* operands, float* rstd);
+// sum = x + delta (sum may be x), then rms_norm(sum).
+GYRE_KERNEL(void, add_rms_norm, const float* x, const float* delta, int64_t rows, int64_t width, const float* weight,
+            float eps, Precision precision, float* sum, float* y, float* rstd);
 
 // Adds to dx and dweight (may be null) the gradients of rms_norm from dy. The order of additions into dweight does not
 // depend on threads.
@@ -36,19 +35,15 @@ void rms_norm_row_backward(const float* x, float rstd, const float* weight, cons
 
 // SwiGLU and GeGLU (Shazeer 2020): act = activation(gate) * up, with gate and up side by side in one row of 2 * width.
 //
-// act[rows, width] from gate_up[rows, 2 * width]. activation: gyre_activation.
-GYRE_KERNEL(void, glu, int activation, const float* gate_up, int64_t rows, int64_t width, float* act);
-// The same as operands of multiply_operands(). gate_up: f32, or of type `kept`. keep: gate_up in the precision's type
-// is written there; null: nowhere.
-GYRE_KERNEL(void, glu_operands, int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
-            float* operands, Precision kept, float* keep);
+// act[rows, width] as operands from gate_up[rows, 2 * width], which is of type `kept`. activation: gyre_activation.
+// keep: gate_up in the precision's type is written there; null: nowhere.
+GYRE_KERNEL(void, glu, int activation, const float* gate_up, int64_t rows, int64_t width, Precision precision,
+            float* act, Precision kept, float* keep);
 
-// d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width].
+// d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width] and gate_up of the precision's type: as operands,
+// and as it is where d_gate_up is not null.
 GYRE_KERNEL(void, glu_backward, int activation, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
-            float* d_gate_up);
-// The same from gate_up of the precision's type, as operands, and as it is where d_gate_up is not null.
-GYRE_KERNEL(void, glu_backward_operands, int activation, const float* gate_up, const float* d_act, int64_t rows,
-            int64_t width, Precision precision, float* d_gate_up, float* operands);
+            Precision precision, float* d_gate_up, float* operands);
 
 // out[r] = table[ids[r]], rows of `width`, rounded to the precision.
 GYRE_KERNEL(void, gather_rows, const float* table, int64_t width, const int32_t* ids, int64_t rows, Precision precision,

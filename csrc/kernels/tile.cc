@@ -115,8 +115,8 @@ void fetch_rows(const float* start, ptrdiff_t start_row, int64_t rows, int64_t v
 }  // namespace
 
 template <class Engine>
-void multiply_narrow(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
-                     const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
+                   const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
   const Tiles& variants = kTiles<Engine>[a.column == 1][0];
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = even_part(vectors - v, kTileVectors);
@@ -128,11 +128,6 @@ void multiply_narrow(int64_t rows, int64_t vectors, Strided a, const float* b, p
                             c + r * ldc + j, ldc, nullptr, 0});
     }
   }
-}
-
-void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
-                   const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
-  multiply_narrow<Floats>(rows, vectors, a, b, ldb, k, start, start_row, c, ldc);
 }
 
 namespace {
@@ -228,15 +223,10 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
   }
 }
 
-template void multiply_narrow<Floats>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
-                                      ptrdiff_t, float*, ptrdiff_t);
-#if defined(__AVX512BF16__)
-template void multiply_narrow<Paired>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
-                                      ptrdiff_t, float*, ptrdiff_t);
-#else
-template void multiply_narrow<Widened>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
-                                       ptrdiff_t, float*, ptrdiff_t);
-#endif
+template void multiply_tile<Floats>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                    ptrdiff_t, float*, ptrdiff_t);
+template void multiply_tile<RegisterPairs>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
+                                           ptrdiff_t, float*, ptrdiff_t);
 template void multiply_across<Floats>(int64_t, int64_t, Strided, const float*, ptrdiff_t, int64_t, const float*,
                                       ptrdiff_t, float*, ptrdiff_t);
 #if defined(__AVX512BF16__)
@@ -261,7 +251,7 @@ double tile_work(Precision precision, int64_t count) {
     if (pairs) {
       multiply_panel<Pairs>(kRows, kPanelVectors, {a, kDepth, 1}, 0, b, kDepth, b, nullptr, 0, c, kPanel);
     } else {
-      multiply_tile(kRows, kPanelVectors, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
+      multiply_tile<Floats>(kRows, kPanelVectors, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
     }
   }
   return 2.0 * static_cast<double>(count * kRows * kPanel * kDepth) * (pairs ? 2 : 1);

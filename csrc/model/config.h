@@ -2,6 +2,8 @@
 // (orchestrate/model/checkpoint/hf).
 #pragma once
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -20,10 +22,7 @@ namespace gyre {
 //
 // What the C ABI takes, with the defaults of config.json and the widths that follow.
 struct ModelConfig : gyre_model_config {
-  ModelConfig() : gyre_model_config{} {
-    rms_norm_eps = 1e-6, rope_theta = 10000.0;
-    rope_factor = rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
-  }
+  ModelConfig() : gyre_model_config{} { rms_norm_eps = 1e-6, rope_theta = 10000.0; }
   // What a caller of the C ABI gave, in one spelling: the device has a name.
   explicit ModelConfig(const gyre_model_config& config) : gyre_model_config(config) { set_device(device()); }
 
@@ -58,6 +57,12 @@ struct ModelConfig : gyre_model_config {
   }
   int64_t window_of(int64_t layer) const { return (layer_kind(layer) & GYRE_LAYER_WINDOW) != 0 ? shape.window : 0; }
 };
+
+// Throws an error, by default the caller's mistake, unless `holds`. Its message is the parts one after another.
+template <typename Error = std::invalid_argument, typename... Parts>
+void require(bool holds, const Parts&... message) {
+  if (!holds) throw Error(c10::str(message...));
+}
 
 // Failures that the C ABI reports under a status of their own. Everything else is std::invalid_argument (the caller's
 // mistake) or an internal error.

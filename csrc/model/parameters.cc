@@ -1,7 +1,8 @@
 #include "model/parameters.h"
 
+#include <c10/util/accumulate.h>
+
 #include <initializer_list>
-#include <stdexcept>
 
 namespace gyre {
 namespace {
@@ -14,18 +15,14 @@ using Allocate = std::function<at::Tensor(int64_t count)>;
 class Layout {
  public:
   void place(at::Tensor& tensor, std::initializer_list<int64_t> shape) {
-    int64_t count = 1;
-    for (int64_t n : shape) count *= n;
     entries_.push_back({&tensor, shape, total_});
-    total_ += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+    total_ += (c10::multiply_integers(shape) + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
   }
   int64_t size() const { return total_; }
   void bind(at::Tensor& flat, const Allocate& allocate) const {
     flat = allocate(total_);
     for (const Entry& e : entries_) {
-      int64_t count = 1;
-      for (int64_t n : e.shape) count *= n;
-      *e.tensor = flat.narrow(0, e.offset, count).view(e.shape);
+      *e.tensor = flat.narrow(0, e.offset, c10::multiply_integers(e.shape)).view(e.shape);
     }
   }
 
@@ -133,86 +130,67 @@ void name_block(const ModelConfig& c, const BlockTensors& b, int64_t index, std:
   add("post_mlp_layernorm.weight", b.mlp_out_norm_H);
 }
 
-// Every flat storage holds all A before all B.
-void place_lora(const std::vector<LoraPart>& parts, int64_t rank, int64_t in, LoraTensors& to, Layout& layout, bool b) {
-  if (parts.empty()) return;
+// What is adapted of a projection with inputs of this width. rank: of all experts together, where these have one.
+struct Adapted {
+  const std::vector<LoraPart>& parts;
+  int64_t rank, in;
+  LoraTensors& tensors;
+};
+
+void place_lora(const Adapted& of, Layout& layout) {
+  if (of.parts.empty()) return;
   int64_t out = 0;
-  for (const LoraPart& part : parts) out += part.count;
-  b ? layout.place(to.b_OR, {out, rank}) : layout.place(to.a_SI, {rank * std::ssize(parts), in});
+  for (const LoraPart& part : of.parts) out += part.count;
+  layout.place(of.tensors.a_SI, {of.rank * std::ssize(of.parts), of.in});
+  layout.place(of.tensors.b_OR, {out, of.rank});
 }
 
 // In PEFT's names, without its prefix.
-void name_lora(const std::string& prefix, const std::vector<LoraPart>& parts, const LoraTensors& from, const char* kind,
-               std::vector<NamedTensor>& named) {
+void name_lora(const std::string& prefix, const Adapted& of, const std::string& kind, std::vector<NamedTensor>& named) {
   int64_t a = 0, b = 0;
-  for (const LoraPart& part : parts) {
-    const int64_t rank = from.b_OR.size(1);
-    const std::string name = prefix + part.name + "." + kind;
-    const std::string end = std::string(kind) == "lora_" ? ".weight" : "";
-    named.push_back({name + "A" + end, from.a_SI.narrow(0, a, rank)});
-    named.push_back({name + "B" + end, from.b_OR.narrow(0, b, part.count)});
-    a += rank, b += part.count;
+  for (const LoraPart& part : of.parts) {
+    const std::string name = prefix + part.name + "." + kind, end = kind == "lora_" ? ".weight" : "";
+    named.push_back({name + "A" + end, of.tensors.a_SI.narrow(0, a, of.rank)});
+    named.push_back({name + "B" + end, of.tensors.b_OR.narrow(0, b, part.count)});
+    a += of.rank, b += part.count;
   }
-}
-
-// The same of all experts of a layer.
-void place_expert_lora(const ModelConfig& c, BlockTensors& block, Layout& layout, bool b) {
-  const int64_t all = c.lora.rank * c.shape.experts, h = c.hidden_size, f = c.shape.expert_size;
-  const auto place = [&](uint32_t target, LoraTensors& to, int64_t out, int64_t in) {
-    if ((c.lora.targets & target) == 0) return;
-    b ? layout.place(to.b_OR, {out, all}) : layout.place(to.a_SI, {all, in});
-  };
-  place(GYRE_LORA_EXPERTS_GATE_UP, block.expert_gate_up_lora, 2 * f, h);
-  place(GYRE_LORA_EXPERTS_DOWN, block.expert_down_lora, h, f);
-}
-
-void name_expert_lora(const std::string& module, const LoraTensors& from, std::vector<NamedTensor>& named) {
-  if (!from.a_SI.defined()) return;
-  named.push_back({module + ".lora_A.weight", from.a_SI});
-  named.push_back({module + ".lora_B.weight", from.b_OR});
 }
 
 ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
   ParameterSet set;
   const LoraParts parts(c);
+  const std::vector<LoraPart> none;
   const int64_t r = c.lora.rank, h = c.hidden_size, q = c.query_width(), f = c.intermediate_size;
   RootTensors& root = set.root;
   Layout layout;
   at::Tensor place_holder;  // a storage is never empty
   layout.place(place_holder, {1});
-  for (const bool b : {false, true}) {
-    if (b && c.head == GYRE_HEAD_VALUE) {
-      layout.place(root.score_1H, {1, h});
-      layout.place(root.score_bias_1, {1});
-    }
-    if (b) set.b_from.push_back(layout.size());
-    place_lora(parts.embed, r, c.vocab_size, root.embed_lora, layout, b);
-    place_lora(parts.head, r, h, root.head_lora, layout, b);
+  if (c.head == GYRE_HEAD_VALUE) {
+    layout.place(root.score_1H, {1, h});
+    layout.place(root.score_bias_1, {1});
   }
+  const Adapted embed{parts.embed, r, c.vocab_size, root.embed_lora}, head{parts.head, r, h, root.head_lora};
+  place_lora(embed, layout);
+  place_lora(head, layout);
   layout.bind(root.flat_P, allocate);
-  name_lora("", parts.embed, root.embed_lora, "lora_embedding_", set.named);
+  name_lora("", embed, "lora_embedding_", set.named);
   for (int64_t i = 0; i < c.num_layers; ++i) {
     BlockTensors& block = set.blocks.emplace_back();
     Layout of_block;
-    for (const bool b : {false, true}) {
-      if (b) set.b_from.push_back(of_block.size());
-      place_lora(parts.qkv, r, h, block.qkv_lora, of_block, b);
-      place_lora(parts.out, r, q, block.out_lora, of_block, b);
-      place_lora(parts.gate_up, r, h, block.gate_up_lora, of_block, b);
-      place_lora(parts.down, r, f, block.down_lora, of_block, b);
-      if (c.mixes(i)) place_expert_lora(c, block, of_block, b);
-    }
+    const Adapted all[] = {
+        {parts.qkv, r, h, block.qkv_lora},
+        {parts.out, r, q, block.out_lora},
+        {parts.gate_up, r, h, block.gate_up_lora},
+        {parts.down, r, f, block.down_lora},
+        {c.mixes(i) ? parts.expert_gate_up : none, r * c.shape.experts, h, block.expert_gate_up_lora},
+        {c.mixes(i) ? parts.expert_down : none, r * c.shape.experts, c.shape.expert_size, block.expert_down_lora}};
+    for (const Adapted& of : all) place_lora(of, of_block);
     if (of_block.size() == 0) of_block.place(place_holder, {1});
     of_block.bind(block.flat_P, allocate);
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
-    name_lora(prefix, parts.qkv, block.qkv_lora, "lora_", set.named);
-    name_lora(prefix, parts.out, block.out_lora, "lora_", set.named);
-    name_lora(prefix, parts.gate_up, block.gate_up_lora, "lora_", set.named);
-    name_lora(prefix, parts.down, block.down_lora, "lora_", set.named);
-    name_expert_lora(prefix + "mlp.experts.gate_up_proj", block.expert_gate_up_lora, set.named);
-    name_expert_lora(prefix + "mlp.experts.down_proj", block.expert_down_lora, set.named);
+    for (const Adapted& of : all) name_lora(prefix, of, "lora_", set.named);
   }
-  name_lora("", parts.head, root.head_lora, "lora_", set.named);
+  name_lora("", head, "lora_", set.named);
   if (c.head == GYRE_HEAD_VALUE) {
     set.named.push_back({"score.weight", root.score_1H});
     set.named.push_back({"score.bias", root.score_bias_1});
@@ -224,14 +202,14 @@ ParameterSet lay_out_adapter(const ModelConfig& c, const Allocate& allocate) {
 
 LoraParts::LoraParts(const ModelConfig& c) {
   constexpr uint32_t kMlp = GYRE_LORA_GATE | GYRE_LORA_UP | GYRE_LORA_DOWN;
-  if (c.lora.rank > 0 && (c.lora.targets & (c.shape.experts > 0 ? kMlp : uint32_t{GYRE_LORA_EXPERTS})) != 0) {
-    throw std::invalid_argument(c.shape.experts > 0
-                                    ? "adapter: gate_proj, up_proj and down_proj of a mixture of experts have none, "
-                                      "expected experts.gate_up_proj, experts.down_proj or targets of its attention"
-                                    : "adapter: experts.gate_up_proj and experts.down_proj are of models with experts");
-  }
+  const bool mixture = c.shape.experts > 0, adapted = c.lora.rank > 0;
+  require(!adapted || !mixture || (c.lora.targets & kMlp) == 0,
+          "adapter: gate_proj, up_proj and down_proj of a mixture of experts have none, "
+          "expected experts.gate_up_proj, experts.down_proj or targets of its attention");
+  require(!adapted || mixture || (c.lora.targets & GYRE_LORA_EXPERTS) == 0,
+          "adapter: experts.gate_up_proj and experts.down_proj are of models with experts");
   const auto add = [&](std::vector<LoraPart>& to, uint32_t target, const char* name, int64_t first, int64_t count) {
-    if (c.lora.rank > 0 && (c.lora.targets & target) != 0) to.push_back({name, first, count, target});
+    if (adapted && (c.lora.targets & target) != 0) to.push_back({name, first, count, target});
   };
   const int64_t h = c.hidden_size, q = c.query_width(), k = c.kv_width(), f = c.intermediate_size;
   add(qkv, GYRE_LORA_Q, "self_attn.q_proj", 0, q);
@@ -241,6 +219,8 @@ LoraParts::LoraParts(const ModelConfig& c) {
   add(gate_up, GYRE_LORA_GATE, "mlp.gate_proj", 0, f);
   add(gate_up, GYRE_LORA_UP, "mlp.up_proj", f, f);
   add(down, GYRE_LORA_DOWN, "mlp.down_proj", 0, h);
+  add(expert_gate_up, GYRE_LORA_EXPERTS_GATE_UP, "mlp.experts.gate_up_proj", 0, 2 * c.shape.expert_size);
+  add(expert_down, GYRE_LORA_EXPERTS_DOWN, "mlp.experts.down_proj", 0, h);
   add(embed, GYRE_LORA_EMBED, "model.embed_tokens", 0, h);
   if (c.head == GYRE_HEAD_LM) add(head, GYRE_LORA_HEAD, "lm_head", 0, c.vocab_size);
 }

@@ -45,10 +45,10 @@ struct LoraPart {
   int64_t first, count;
   uint32_t target;  // gyre_lora_target
 };
-// The adapted modules of each projection, in order.
+// The adapted modules of each projection, in order; of experts the one that all of a layer are.
 struct LoraParts {
   explicit LoraParts(const ModelConfig& config);
-  std::vector<LoraPart> qkv, out, gate_up, down, embed, head;
+  std::vector<LoraPart> qkv, out, gate_up, down, expert_gate_up, expert_down, embed, head;
 };
 
 struct NamedTensor {
@@ -82,10 +82,6 @@ struct ParameterSet {
   std::vector<NamedTensor> named;  // embed, blocks in order, final norm, head:
                                    // Hugging Face's parts of the fused tensors
 
-  // Of each flat storage: the entries from here on are an adapter's B. Empty: there are none.
-  std::vector<int64_t> b_from;
-  int64_t b_begin(size_t flat) const { return b_from.empty() ? flats()[flat].numel() : b_from[flat]; }
-
   std::shared_ptr<Residence> residence;  // null: everything is here
   bool always_here() const { return !residence || residence->always_here(); }
   void enter(int64_t unit) const {
@@ -97,9 +93,33 @@ struct ParameterSet {
   void let_go() const {
     if (residence) residence->let_go();
   }
+  // Calls body(i) for all blocks in order, each while it is here.
+  template <class Body>
+  void for_blocks(Body&& body) const {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      enter(static_cast<int64_t>(i));
+      body(i);
+      leave(static_cast<int64_t>(i));
+    }
+  }
 
   // The flat storages in a fixed order: root first, then blocks.
   std::vector<at::Tensor> flats() const;
+};
+
+// What the passes of a network read: a base, and the adapter beside it (null: there is none).
+struct ReadParameters {
+  const ParameterSet& base;
+  const ParameterSet* adapter = nullptr;
+
+  void enter(int64_t unit) const {
+    base.enter(unit);
+    if (adapter) adapter->enter(unit);
+  }
+  void leave(int64_t unit) const {
+    base.leave(unit);
+    if (adapter) adapter->leave(unit);
+  }
 };
 
 // The set of a configuration (an adapter's, where it has one) over storage that `allocate` gives: so many zero f32

@@ -43,6 +43,11 @@ double attention_products(const ModelConfig& c, const Pass& pass) {
 
 }  // namespace
 
+AttentionShape attention_shape(const ModelConfig& c, int64_t layer) {
+  const auto scale = static_cast<float>(c.shape.query_scale), cap = static_cast<float>(c.shape.score_cap);
+  return {c.num_heads, c.num_kv_heads, c.head_dim, c.window_of(layer), scale, cap};
+}
+
 int32_t PrefixTree::child(const Node& node, int32_t id) const {
   const auto found = std::find_if(node.children.begin(), node.children.end(),
                                   [&](int32_t c) { return nodes_[static_cast<size_t>(c)].ids.front() == id; });

@@ -17,6 +17,9 @@ namespace gyre {
 
 class Adapter;  // backend/backend.h
 
+// How the rows of a layer attend.
+AttentionShape attention_shape(const ModelConfig& config, int64_t layer);
+
 struct Packing {
   std::vector<int32_t> ids;       // token of each row
   std::vector<int64_t> row_of;    // row of each token of the batch

@@ -63,7 +63,7 @@ Slicing::Slicing(const ModelConfig& config, int parts) : config_(config) {
   for (int part = 0; part < parts; ++part) slices_.push_back(slice_of(config, part, parts));
 }
 
-std::vector<int64_t> Slicing::widths(Range Slice::*of, int64_t each) const {
+std::vector<int64_t> Slicing::widths(Range Slice::* of, int64_t each) const {
   std::vector<int64_t> all;
   for (const Slice& s : slices_) all.push_back(each * (s.*of).count);
   return all;

@@ -31,7 +31,7 @@ class Slicing {
   int parts() const { return static_cast<int>(slices_.size()); }
   const Slice& operator[](int part) const { return slices_[static_cast<size_t>(part)]; }
   // `each` times the counts of all parts, in order.
-  std::vector<int64_t> widths(Range Slice::*of, int64_t each = 1) const;
+  std::vector<int64_t> widths(Range Slice::* of, int64_t each = 1) const;
   // The configuration with the part's heads and intermediate columns.
   ModelConfig config(int part) const;
   // That of a part with the most key/value heads.

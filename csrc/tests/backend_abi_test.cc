@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend_fixture.h"
-#include "gyre.h"
+#include "gyre_engine.h"
 #include "toy_backend.h"
 #include "train/adamw.h"
 #include "train/gradients.h"
@@ -23,7 +23,6 @@ using Results = std::map<std::string, std::vector<double>>;
 
 gyre_model_config shape(const std::string& device, gyre_head head) {
   gyre_model_config c{};
-  c.family = GYRE_QWEN3;
   c.head = head;
   c.vocab_size = 53;
   c.hidden_size = 24;
@@ -31,7 +30,7 @@ gyre_model_config shape(const std::string& device, gyre_head head) {
   c.num_layers = 2;
   c.num_heads = 4, c.num_kv_heads = 2, c.head_dim = 8;
   c.max_positions = 64;
-  c.rms_norm_eps = 1e-5, c.rope_theta = 10000, c.rope_factor = 1;
+  c.rms_norm_eps = 1e-5, c.rope_theta = 10000;
   c.qk_norm = 1;
   c.compute = device == "bf16" ? GYRE_COMPUTE_BF16 : GYRE_COMPUTE_F32;  // "bf16": the kernels in that type
   std::strncpy(c.device, device == "bf16" ? "cpu" : device.c_str(), GYRE_DEVICE_SIZE - 1);

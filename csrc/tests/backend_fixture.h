@@ -13,8 +13,7 @@ namespace gyre::testing {
 
 inline ModelConfig llama3_config() {
   ModelConfig c = llama_config();
-  c.rope_scaling = GYRE_ROPE_LLAMA3;
-  c.rope_factor = 8.0, c.rope_high_freq_factor = 4.0, c.rope_original_max_positions = 64;
+  for (const int pair : {1, 2, 3}) c.shape.rope.divisors[pair] = pair == 1 ? 1.7 : 8;
   return c;
 }
 

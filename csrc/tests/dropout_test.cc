@@ -269,16 +269,16 @@ TEST(Drop, FollowsItsDefinition) {
       const at::Tensor dense = x.narrow(1, 0, kWidth).contiguous(), normed = at::empty_like(dense);
       at::Tensor operands = at::empty({kRows, operand_width(precision, kWidth)}), got = at::empty({kRows, 11}),
                  want = got.clone();
-      rms_norm(dense.const_data_ptr<float>(), kRows, kWidth, ones.const_data_ptr<float>(), 1e-5f,
+      rms_norm(dense.const_data_ptr<float>(), kRows, kWidth, ones.const_data_ptr<float>(), 1e-5f, Precision::kFloat32,
                normed.mutable_data_ptr<float>(), nullptr);
-      rms_norm_operands(dense.const_data_ptr<float>(), kRows, kWidth, ones.const_data_ptr<float>(), 1e-5f, precision,
-                        operands.data_ptr<float>(), nullptr);
+      rms_norm(dense.const_data_ptr<float>(), kRows, kWidth, ones.const_data_ptr<float>(), 1e-5f, precision,
+               operands.data_ptr<float>(), nullptr);
       drop(key, numbers.data(), kRows, kWidth, normed.const_data_ptr<float>(), kWidth, normed.mutable_data_ptr<float>(),
            kWidth);
       drop_operands(key, numbers.data(), kRows, kWidth, precision, operands.const_data_ptr<float>(),
                     operands.mutable_data_ptr<float>());
       w.multiply(normed.const_data_ptr<float>(), kWidth, kRows, nullptr, want.data_ptr<float>(), 11);
-      w.multiply_operands(operands.const_data_ptr<float>(), kRows, nullptr, got.data_ptr<float>(), 11);
+      w.multiply(operands.const_data_ptr<float>(), 0, kRows, nullptr, got.data_ptr<float>(), 11);
       EXPECT_TRUE(same_bits(got, want)) << variant.name;
     }
   }

@@ -139,7 +139,6 @@ TEST(EngineSpeculation, PassesWithoutProposalsAreMeasured) {
     pace.measured(16, 0, 0.5);
     for (int k = 0; k < 64; ++k) pace.measured(16, 16, 1.0);
   }
-  EXPECT_NEAR(pace.seconds(16), 0.5, 0.05);
   EXPECT_FALSE(pace.pays(0.9, 16, 0, 0)) << "a row takes as long as the first ones";
 }
 

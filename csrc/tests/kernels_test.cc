@@ -44,7 +44,7 @@ TEST(RmsNorm, ForwardAndBackward) {
     const at::Tensor weight = random_tensor({width}, 2).set_requires_grad(true);
     const at::Tensor dy = random_tensor({kRows, width}, 3);
     at::Tensor y = at::empty({kRows, width}), rstd = at::empty({kRows});
-    rms_norm(data(x), kRows, width, data(weight), 1e-5f, mutable_data(y), mutable_data(rstd));
+    rms_norm(data(x), kRows, width, data(weight), 1e-5f, Precision::kFloat32, mutable_data(y), mutable_data(rstd));
     const at::Tensor expected = reference::rms_norm(x, weight, 1e-5);
     EXPECT_LT(relative_error(y, expected.detach()), 1e-6) << width;
     (expected * dy).sum().backward();
@@ -59,10 +59,10 @@ TEST(RmsNorm, ForwardAndBackward) {
 TEST(RmsNorm, AddingFirstIsTheSame) {
   const at::Tensor x = random_tensor({5, 37}, 1), delta = random_tensor({5, 37}, 2), weight = random_tensor({37}, 3);
   at::Tensor sum = at::empty_like(x), y = at::empty_like(x), expected = at::empty_like(x);
-  add_rms_norm_operands(data(x), data(delta), 5, 37, data(weight), 1e-6f, Precision::kFloat32, mutable_data(sum),
-                        mutable_data(y), nullptr);
+  add_rms_norm(data(x), data(delta), 5, 37, data(weight), 1e-6f, Precision::kFloat32, mutable_data(sum),
+               mutable_data(y), nullptr);
   EXPECT_TRUE(testing::same_bits(sum, x + delta));
-  rms_norm(data(sum), 5, 37, data(weight), 1e-6f, mutable_data(expected), nullptr);
+  rms_norm(data(sum), 5, 37, data(weight), 1e-6f, Precision::kFloat32, mutable_data(expected), nullptr);
   EXPECT_TRUE(testing::same_bits(y, expected));
 }
 
@@ -79,14 +79,14 @@ TEST(Operands, MultiplyLikeTheirRows) {
                  want = at::empty({7, 20}), got = at::empty({7, 20});
       const auto expect_same = [&] {
         packed.multiply(data(rows), width, 7, nullptr, mutable_data(want), 20);
-        packed.multiply_operands(data(operands), 7, nullptr, mutable_data(got), 20);
+        packed.multiply(data(operands), 0, 7, nullptr, mutable_data(got), 20);
         EXPECT_TRUE(testing::same_bits(got, want)) << width;
       };
-      rms_norm(data(x), 7, width, data(scale), 1e-6f, mutable_data(rows), nullptr);
-      rms_norm_operands(data(x), 7, width, data(scale), 1e-6f, precision, mutable_data(operands), nullptr);
+      rms_norm(data(x), 7, width, data(scale), 1e-6f, Precision::kFloat32, mutable_data(rows), nullptr);
+      rms_norm(data(x), 7, width, data(scale), 1e-6f, precision, mutable_data(operands), nullptr);
       expect_same();
-      glu(GYRE_SILU, data(gate_up), 7, width, mutable_data(rows));
-      glu_operands(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands), Precision::kFloat32, nullptr);
+      glu(GYRE_SILU, data(gate_up), 7, width, Precision::kFloat32, mutable_data(rows), Precision::kFloat32, nullptr);
+      glu(GYRE_SILU, data(gate_up), 7, width, precision, mutable_data(operands), Precision::kFloat32, nullptr);
       expect_same();
     }
   }
@@ -97,11 +97,11 @@ TEST(Swiglu, ForwardAndBackward) {
     const at::Tensor gate_up = random_tensor({9, 2 * width}, 1, 6.0f).set_requires_grad(true),
                      dy = random_tensor({9, width}, 2);
     at::Tensor y = at::empty({9, width}), d = at::empty({9, 2 * width});
-    glu(GYRE_SILU, data(gate_up), 9, width, mutable_data(y));
+    glu(GYRE_SILU, data(gate_up), 9, width, Precision::kFloat32, mutable_data(y), Precision::kFloat32, nullptr);
     const at::Tensor expected = at::silu(gate_up.narrow(1, 0, width)) * gate_up.narrow(1, width, width);
     EXPECT_LT(relative_error(y, expected.detach()), 1e-6);
     (expected * dy).sum().backward();
-    glu_backward(GYRE_SILU, data(gate_up), data(dy), 9, width, mutable_data(d));
+    glu_backward(GYRE_SILU, data(gate_up), data(dy), 9, width, Precision::kFloat32, nullptr, mutable_data(d));
     EXPECT_LT(relative_error(d, gate_up.grad()), 1e-6);
   }
 }
@@ -143,23 +143,19 @@ TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
   }
 }
 
-// Expected values are transformers' (ROPE_INIT_FUNCTIONS["llama3"], Llama 3.2's settings) for head_dim 8, theta 500000.
+// Divisors are the caller's: those of transformers' scalings are made, and tested, where config.json is read.
 TEST(Rope, ScaledFrequencies) {
   ModelConfig c;
   c.head_dim = 8;
   c.rope_theta = 500000.0;
-  c.rope_factor = 32.0;
-  c.rope_scaling = GYRE_ROPE_LLAMA3;
-  c.rope_low_freq_factor = 1.0;
-  c.rope_high_freq_factor = 4.0;
-  c.rope_original_max_positions = 8192;
-  const std::vector<float> llama3 = inverse_frequencies(c);
-  const std::vector<float> expected{1.0f, 0.0376060307f, 0.000429556705f, 1.66196742e-06f};
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(llama3[i], expected[i], 2e-7 * expected[i]) << i;
-  c.rope_scaling = GYRE_ROPE_LINEAR;
-  c.rope_factor = 4.0;
-  const std::vector<float> linear = inverse_frequencies(c);
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(linear[i], std::pow(500000.0, -static_cast<double>(i) / 4) / 4, 1e-7);
+  const std::vector<float> plain = inverse_frequencies(c);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(plain[i], static_cast<float>(1 / std::pow(500000.0f, i / 4.0f))) << i;
+  const double divisors[] = {0, 1, 3.3, 32};
+  std::ranges::copy(divisors, c.shape.rope.divisors);
+  c.shape.local_theta = 1e4, c.shape.local_rope.divisors[1] = 4;
+  const std::vector<float> scaled = inverse_frequencies(c), local = inverse_frequencies(c, true);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(scaled[i], static_cast<float>(plain[i] / std::max(divisors[i], 1.0))) << i;
+  EXPECT_EQ(local, (std::vector<float>{1, 0.1f / 4, 0.01f, 0.001f}));
 }
 
 TEST(Rows, GatherScatterAndColumnSums) {
@@ -190,8 +186,7 @@ TEST(Glu, OfKeptGatesAsOperands) {
       at::Tensor kept = at::zeros_like(gate_up), rows = kept.clone(), act = at::empty({9, width}), d = kept.clone(),
                  d_rows = kept.clone();
       at::Tensor act_operands = at::empty({9, operand_width(p, width)});
-      glu_operands(GYRE_SILU, data(gate_up), 9, width, p, mutable_data(act_operands), Precision::kFloat32,
-                   mutable_data(kept));
+      glu(GYRE_SILU, data(gate_up), 9, width, p, mutable_data(act_operands), Precision::kFloat32, mutable_data(kept));
       if (p == Precision::kBfloat16) {
         widen(reinterpret_cast<uint16_t*>(mutable_data(kept)), gate_up.numel(), mutable_data(rows));
         EXPECT_TRUE(testing::same_bits(rows, gate_up.to(at::kBFloat16).to(at::kFloat)));
@@ -204,12 +199,11 @@ TEST(Glu, OfKeptGatesAsOperands) {
         to_operands(data(x), x.size(1), 9, x.size(1), p, mutable_data(to));
         return to;
       };
-      glu(GYRE_SILU, data(rows), 9, width, mutable_data(act));
-      glu_backward(GYRE_SILU, data(rows), data(d_act), 9, width, mutable_data(d));
+      glu(GYRE_SILU, data(rows), 9, width, Precision::kFloat32, mutable_data(act), Precision::kFloat32, nullptr);
+      glu_backward(GYRE_SILU, data(rows), data(d_act), 9, width, Precision::kFloat32, nullptr, mutable_data(d));
       at::Tensor d_operands = at::empty_like(operands(d));
-      glu_operands(GYRE_SILU, data(kept), 9, width, p, mutable_data(act_operands), p, nullptr);
-      glu_backward_operands(GYRE_SILU, data(kept), data(d_act), 9, width, p, mutable_data(d_rows),
-                            mutable_data(d_operands));
+      glu(GYRE_SILU, data(kept), 9, width, p, mutable_data(act_operands), p, nullptr);
+      glu_backward(GYRE_SILU, data(kept), data(d_act), 9, width, p, mutable_data(d_rows), mutable_data(d_operands));
       EXPECT_TRUE(testing::same_bits(act_operands, operands(act))) << width;
       EXPECT_TRUE(testing::same_bits(d_operands, operands(d))) << width;
       EXPECT_TRUE(testing::same_bits(d_rows, d)) << width;

@@ -38,7 +38,7 @@ inline std::unique_ptr<Decoder> adapter_on(Decoder& base, gyre_lora lora, uint64
                                            bool zero_b = false) {
   ModelConfig config = base.config();
   config.lora = lora, config.head = head, config.frozen = false;
-  auto decoder = std::make_unique<Decoder>(config, open_backend(config), base);
+  auto decoder = std::make_unique<Decoder>(config, open_backend(config), &base);
   for (NamedTensor& p : decoder->parameters().named) {
     const bool b = p.name.find("lora_B") != std::string::npos || p.name.find("embedding_B") != std::string::npos;
     testing::fill(p.value, ++seed, b && zero_b ? 0.0f : 0.3f);

@@ -16,7 +16,6 @@ namespace gyre::testing {
 
 inline ModelConfig llama_config() {
   ModelConfig c;
-  c.family = GYRE_LLAMA;
   c.vocab_size = 101, c.hidden_size = 48, c.intermediate_size = 80, c.num_layers = 2;
   c.num_heads = 6, c.num_kv_heads = 2, c.head_dim = 8, c.max_positions = 512;
   c.tie_embeddings = true;
@@ -34,7 +33,6 @@ inline ModelConfig llama_bias_config() {
 
 inline ModelConfig qwen2_config() {
   ModelConfig c = llama_config();
-  c.family = GYRE_QWEN2;
   c.hidden_size = 64, c.num_heads = 4, c.num_kv_heads = 4, c.head_dim = 16;
   c.qkv_bias = true, c.tie_embeddings = false, c.rope_theta = 1e6;
   return c;
@@ -42,7 +40,6 @@ inline ModelConfig qwen2_config() {
 
 inline ModelConfig qwen3_config() {
   ModelConfig c = llama_config();
-  c.family = GYRE_QWEN3;
   c.hidden_size = 40, c.num_heads = 5, c.num_kv_heads = 1, c.head_dim = 20;
   c.qk_norm = true;
   return c;
@@ -67,7 +64,7 @@ inline ModelConfig wide_config() {
   s.no_input_norms = s.output_norms = s.wide_qk_norm = true;
   s.window = 18, s.layers[1] = GYRE_LAYER_WINDOW | GYRE_LAYER_LOCAL;
   s.rope.magnitude = 1.2, s.rope.divisors[1] = 2.5, s.rope.divisors[4] = 4;
-  s.local_rope.theta = 40;
+  s.local_theta = 40;
   return c;
 }
 

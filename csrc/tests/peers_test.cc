@@ -101,7 +101,7 @@ Policy policy_of(const ModelConfig& config) {
   of_base.lora = {};
   Policy policy{decoder_of(of_base), nullptr};
   if (config.lora.rank == 0) return policy;
-  policy.adapter = std::make_unique<Decoder>(config, open_backend(config), *policy.base);
+  policy.adapter = std::make_unique<Decoder>(config, open_backend(config), policy.base.get());
   testing::fill_normal(policy.adapter->parameters().flats(), 13, 0.3f);
   policy.adapter->touch();
   return policy;
@@ -113,7 +113,7 @@ std::map<uint64_t, Output> together(const ModelConfig& config, int parts, const 
   std::map<uint64_t, Output> outputs;
   over_ranks(parts, [&](Group& group) {
     const Policy policy = policy_of(config);
-    policy.decoder().share(peers_over({&group, [](Group*) {}}));
+    policy.decoder().share({&group, [](Group*) {}});
     Engine engine(policy.decoder(), engine_config);
     if (group.rank() > 0) {
       while (engine.follow()) {
@@ -204,7 +204,7 @@ TEST(SampleTogether, ANewAdapterIsInEffectWithTheNextStep) {
   const auto after = generate(alone.decoder(), roomy(), requests);
   over_ranks(2, [&](Group& group) {
     const Policy policy = policy_of(config);
-    policy.decoder().share(peers_over({&group, [](Group*) {}}));
+    policy.decoder().share({&group, [](Group*) {}});
     Engine engine(policy.decoder(), roomy());
     for (const bool changed : {false, true}) {
       if (changed) halve(policy);
@@ -231,7 +231,7 @@ TEST(SampleTogether, SequencesThatGiveWayAndSharedPagesAreTheSame) {
   few.kv_bytes = 14 * alone->bytes_per_page() / 2;  // 14 pages of half the heads
   over_ranks(2, [&](Group& group) {
     const auto decoder = decoder_of(config);
-    decoder->share(peers_over({&group, [](Group*) {}}));
+    decoder->share({&group, [](Group*) {}});
     EXPECT_EQ(decoder->bytes_per_page(), alone->bytes_per_page() / 2);
     Engine engine(*decoder, few);
     if (group.rank() > 0) {
@@ -251,32 +251,6 @@ TEST(SampleTogether, SequencesThatGiveWayAndSharedPagesAreTheSame) {
   });
 }
 
-// The first rank has a draft, the others only see the rows that it proposes.
-TEST(SampleTogether, WhatADraftProposesIsOnlyFaster) {
-  const Threads one{1};
-  const ModelConfig config = config_of(kShapes[1], "cpu", GYRE_COMPUTE_F32);
-  const auto alone = decoder_of(config);
-  const std::vector<Request> requests = varied_requests(6);
-  gyre_engine_config proposing = roomy();
-  proposing.speculative_tokens = 4, proposing.always_speculate = true;
-  over_ranks(2, [&](Group& group) {
-    const auto decoder = decoder_of(config);
-    decoder->share(peers_over({&group, [](Group*) {}}));
-    Engine engine(*decoder, proposing);
-    if (group.rank() > 0) {
-      while (engine.follow()) {
-      }
-      return;
-    }
-    engine.set_draft(decoder_of(config));
-    for (const Request& r : requests) engine.submit(r);
-    const auto got = drain(engine);
-    engine.dismiss();
-    expect_same(got, generate(*alone, roomy(), requests), "a draft");
-    EXPECT_GT(engine.stats().accepted_tokens, 20);
-  });
-}
-
 TEST(SampleTogether, NewWeightsAreInEffectWithTheNextStep) {
   const Threads one{1};
   const ModelConfig config = config_of(kShapes[1], "cpu", GYRE_COMPUTE_F32);
@@ -287,7 +261,7 @@ TEST(SampleTogether, NewWeightsAreInEffectWithTheNextStep) {
   const auto want = generate(*alone, roomy(), requests);
   over_ranks(2, [&](Group& group) {
     const auto decoder = decoder_of(config);
-    decoder->share(peers_over({&group, [](Group*) {}}));
+    decoder->share({&group, [](Group*) {}});
     Engine engine(*decoder, roomy());
     for (const bool changed : {false, true}) {
       if (changed) {
@@ -358,7 +332,7 @@ TEST(SampleTogether, WhatCannotBeSharedOrFollowedIsRefused) {
   config.head = GYRE_HEAD_VALUE;
   over_ranks(2, [&](Group& group) {
     Decoder critic(config);
-    EXPECT_THROW(critic.share(peers_over({&group, [](Group*) {}})), std::invalid_argument);
+    EXPECT_THROW(critic.share({&group, [](Group*) {}}), std::invalid_argument);
   });
 }
 

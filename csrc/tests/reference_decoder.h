@@ -129,7 +129,7 @@ inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const
       t = split(t, count);
       if (!shape.wide_qk_norm) t = norm(c, w, t, name + "_norm");
       if ((kind & GYRE_LAYER_NOPE) != 0) return t;
-      if ((kind & GYRE_LAYER_LOCAL) != 0) return rope(t, on_tensor(local_frequencies(c)));
+      if ((kind & GYRE_LAYER_LOCAL) != 0) return rope(t, on_tensor(inverse_frequencies(c, true)));
       return rope(t, angles, shape.rope.magnitude != 0 ? shape.rope.magnitude : 1, shape.rope_interleaved);
     };
     const at::Tensor v = split(linear(w, h, layer + "self_attn.v_proj"), c.num_kv_heads);

@@ -17,7 +17,7 @@ namespace gyre::train_test {
 
 inline ModelConfig tiny_config(gyre_head head = GYRE_HEAD_LM) {
   ModelConfig c = testing::llama_config();
-  c.family = GYRE_QWEN2, c.head = head;
+  c.head = head;
   c.vocab_size = 37, c.hidden_size = 16, c.intermediate_size = 24, c.max_positions = 64;
   c.num_heads = 4, c.head_dim = 4;
   c.qkv_bias = true, c.tie_embeddings = head == GYRE_HEAD_LM;

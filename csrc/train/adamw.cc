@@ -18,10 +18,6 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
 
   ++steps_;
   const double t = static_cast<double>(steps_);
-  const auto rate = [&](double of) {
-    return AdamWCoefficients::Rate{.keep = static_cast<float>(1 - of * config_.weight_decay),
-                                   .step_size = static_cast<float>(of / (1 - std::pow(config_.beta1, t)))};
-  };
   const AdamWCoefficients c{
       .scale = static_cast<float>(max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0),
       .one_minus_b1 = static_cast<float>(1 - config_.beta1),
@@ -29,8 +25,8 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
       .one_minus_b2 = static_cast<float>(1 - config_.beta2),
       .correction = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t))),
       .eps = static_cast<float>(config_.eps),
-      .rate = rate(lr),
-      .b_rate = rate(lr * (config_.b_rate > 0 ? config_.b_rate : 1)),
+      .keep = static_cast<float>(1 - lr * config_.weight_decay),
+      .step_size = static_cast<float>(lr / (1 - std::pow(config_.beta1, t))),
   };
   decoder_.backend().adamw(decoder_.parameters(), first_, second_, gradients.set(), c);
   decoder_.touch();

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "train/passes.h"
@@ -52,14 +50,9 @@ void for_portions(Decoder& decoder, const Batch& batch, Body&& body) {
 
 void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies,
                      const gyre_support* likeliest) {
-  if (decoder.config().head != GYRE_HEAD_LM) {
-    throw std::invalid_argument("score: the model has a value head, expected a language model");
-  }
+  require(decoder.config().head == GYRE_HEAD_LM, "score: the model has a value head, expected a language model");
   const int64_t k = likeliest == nullptr ? 0 : likeliest->k, vocab = decoder.config().vocab_size;
-  if (k < 0 || k > vocab) {
-    throw std::invalid_argument("score: the support has " + std::to_string(k) + " tokens, expected 0 to " +
-                                std::to_string(vocab));
-  }
+  require(k >= 0 && k <= vocab, "score: the support has ", k, " tokens, expected 0 to ", vocab);
   int32_t* ids = k > 0 ? likeliest->ids : nullptr;
   float* outcomes = k > 0 ? likeliest->logprobs : nullptr;
   std::vector<float> all_logprobs, all_entropies;  // per target
@@ -78,9 +71,8 @@ void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, f
 }
 
 void evaluate_critic(Decoder& critic, const Batch& batch, float* values) {
-  if (critic.config().head != GYRE_HEAD_VALUE) {
-    throw std::invalid_argument("values: the model has a language-model head, expected a value head");
-  }
+  require(critic.config().head == GYRE_HEAD_VALUE,
+          "values: the model has a language-model head, expected a value head");
   std::vector<float> all_values;  // per target
   for_portions(critic, batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = critic.forward(packing, nullptr);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <stdexcept>
 #include <vector>
 
 namespace gyre {
@@ -37,8 +36,7 @@ void Gradients::products(std::span<const Gradients* const> buffers, std::span<do
 }
 
 void Gradients::require_config(const ModelConfig& config) const {
-  if (!(config_ == config))
-    throw std::invalid_argument("gradients: the buffer was made for a model of another configuration");
+  require(config_ == config, "gradients: the buffer was made for a model of another configuration");
 }
 
 }  // namespace gyre

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <memory>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,19 +24,17 @@ std::vector<gyre_term> complete(const Decoder& decoder, const Batch& batch, cons
   std::vector<gyre_term> all(terms.begin(), terms.end());
   std::set<std::string_view> names;
   for (gyre_term& term : all) {
-    const auto require = [&](bool ok, const std::string& what) {
-      if (!ok) throw std::invalid_argument("policy loss: term \"" + std::string(term.name) + "\": " + what);
-    };
-    require(names.insert(term.name).second, "the name is given twice");
-    require(term.kind >= GYRE_TERM_TASK && term.kind <= GYRE_TERM_BALANCE,
-            "kind is " + std::to_string(term.kind) + ", expected 0 to 3 (task, entropy, KL, balance)");
+    const std::string name = c10::str("policy loss: term \"", term.name, "\": ");
+    require(names.insert(term.name).second, name, "the name is given twice");
+    require(term.kind >= GYRE_TERM_TASK && term.kind <= GYRE_TERM_BALANCE, name, "kind is ", term.kind,
+            ", expected 0 to 3 (task, entropy, KL, balance)");
     if (term.weights == nullptr) term.weights = inputs.weights;
-    require(term.weights != nullptr, "no weights, neither its own nor the inputs'");
+    require(term.weights != nullptr, name, "no weights, neither its own nor the inputs'");
     require_finite(batch, term.weights, "weight");
     if (term.into != nullptr) term.into->require_config(decoder.config());
     if (term.kind != GYRE_TERM_TASK || !compares) continue;
     if (term.advantages == nullptr) term.advantages = inputs.advantages;
-    require(term.advantages != nullptr, "no advantages, neither its own nor the inputs'");
+    require(term.advantages != nullptr, name, "no advantages, neither its own nor the inputs'");
     require_finite(batch, term.advantages, "advantage");
   }
   return all;
@@ -142,7 +139,7 @@ class BackwardPasses {
     for (BackwardPass& pass : passes_) pass.d_logprob.clear(), pass.d_entropy.clear(), pass.slopes.clear();
   }
   // Takes the derivatives of a term.
-  void join(const gyre_term& term, std::span<const float> values, std::vector<float> BackwardPass::*of_what) {
+  void join(const gyre_term& term, std::span<const float> values, std::vector<float> BackwardPass::* of_what) {
     if (term.into == nullptr || std::ranges::all_of(values, [](float v) { return v == 0; })) return;
     add_to(of(term.into).*of_what, values);
   }
@@ -190,9 +187,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const gyre_po
     decoder.end_passes();
     return result;
   }
-  if (decoder.config().head != GYRE_HEAD_LM) {
-    throw std::invalid_argument("policy loss: the model has a value head, expected a language model");
-  }
+  require(decoder.config().head == GYRE_HEAD_LM, "policy loss: the model has a value head, expected a language model");
   validate(batch, decoder.config());
   const PolicyLoss& task = policy_loss(loss.task.index);
   const bool compares = task.compares;

@@ -1,6 +1,4 @@
-#include <cmath>
 #include <memory>
-#include <stdexcept>
 
 #include "train/losses/loss.h"
 #include "train/passes.h"
@@ -17,9 +15,8 @@ gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const float
     critic.end_passes();
     return {};
   }
-  if (critic.config().head != GYRE_HEAD_VALUE) {
-    throw std::invalid_argument("value loss: the model has a language-model head, expected a value head");
-  }
+  require(critic.config().head == GYRE_HEAD_VALUE,
+          "value loss: the model has a language-model head, expected a value head");
   validate(batch, critic.config());
   require_finite(batch, weights, "weight");
   require_finite(batch, returns, "return");

@@ -123,8 +123,6 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 
 // Solve searches for an expression.
 func (g *game) Solve() ([]string, bool) {
-	if expression, ok := g.problem.solve(g.options.UseAll); ok {
-		return []string{expression}, true
-	}
-	return nil, false
+	expression, ok := g.problem.solve(g.options.UseAll)
+	return []string{expression}, ok
 }

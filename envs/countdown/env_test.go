@@ -157,15 +157,15 @@ func TestFilesAndOptions(t *testing.T) {
 	}
 	spec, _ := envs.Lookup("Countdown")
 	for want, options := range map[string]map[string]any{
-		"option numbers":        {"numbers": []any{4, 3}},
-		"option max_number":     {"max_number": 0},
-		"option target":         {"target": []any{9, 3}},
-		"some of + - * /":       {"operations": "+^"},
-		"no such file":          {"problems": "missing.jsonl"},
-		"row 2: expected":       {"problems": file("{\"target\": 3, \"nums\": [3]}\n{\"nums\": [3]}\n")},
-		"at least 0, got [-3]":  {"problems": file("{\"target\": 3, \"nums\": [-3]}\n")},
-		"it has no rows":        {"problems": file("")},
-		"did you mean numbers?": {"number": 3},
+		"option numbers":           {"numbers": []any{4, 3}},
+		"option max_number":        {"max_number": 0},
+		"option target":            {"target": []any{9, 3}},
+		"some of + - * /":          {"operations": "+^"},
+		"no such file":             {"problems": "missing.jsonl"},
+		"row 1 (line 2): expected": {"problems": file("{\"target\": 3, \"nums\": [3]}\n{\"nums\": [3]}\n")},
+		"at least 0, got [-3]":     {"problems": file("{\"target\": 3, \"nums\": [-3]}\n")},
+		"it has no rows":           {"problems": file("")},
+		"did you mean numbers?":    {"number": 3},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)

@@ -43,8 +43,8 @@ func (s *sums) row(seed int64) dataset.Row {
 		texts, values = append(texts, text), append(values, strconv.FormatInt(value, 10))
 	}
 	text := strings.Join(texts, " ")
-	return dataset.Row{ID: text, Source: "arithmetic", Question: text, Gold: strings.Join(values, ","),
-		Prompt: []dataset.Message{{Role: "user", Content: s.Prefix + text + s.Suffix}}}
+	return dataset.Row{ID: text, Name: "arithmetic/" + text, Source: "arithmetic", Question: text,
+		Gold: strings.Join(values, ","), Prompt: []dataset.Message{{Role: "user", Content: s.Prefix + text + s.Suffix}}}
 }
 
 // teach is what the expert answers.
@@ -95,7 +95,7 @@ func samples() []dataset.Row {
 	s := sums{Terms: 2, Digits: 2, Operators: "+-", Problems: 1}
 	for i := range list {
 		list[i] = s.row(int64(i))
-		list[i].Index, list[i].Source = i, "sample"
+		list[i].Index, list[i].Source, list[i].Name = i, "sample", "sample/"+list[i].ID
 		list[i].Prompt[0].Content = "What is " + list[i].Question + "?" + dataset.BoxedInstruction
 	}
 	return list

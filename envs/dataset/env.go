@@ -17,7 +17,7 @@ import (
 	"gyre/internal/dataset"
 )
 
-// reader is the environment; it implements envs.Env and envs.Solver.
+// reader is the environment; it implements envs.Env, envs.Solver and envs.DataSet.
 type reader struct {
 	envs.Episode
 	source   source
@@ -27,6 +27,8 @@ type reader struct {
 	components  []component
 	correctness reward.Component // says when a reply is right: one of the components, or one of its own
 	judge       int              // its place among the components; -1 = none
+	unjudged    bool             // the experiment's reward is about something else than right answers
+	form        string           // where it looks for the answer (see reward.Extract)
 
 	row     dataset.Row
 	seed    int64
@@ -54,7 +56,7 @@ func newReader(s source, attempts int, feedback string, wanted []envs.ComponentS
 	if len(wanted) == 0 {
 		wanted = defaults
 	}
-	r := &reader{source: s, attempts: attempts, feedback: feedback, judge: -1}
+	r := &reader{source: s, attempts: attempts, feedback: feedback, judge: -1, form: "auto"}
 	var problems []error
 	for _, w := range wanted {
 		c, err := reward.New(w.Name, w.Options)
@@ -63,11 +65,14 @@ func newReader(s source, attempts int, feedback string, wanted []envs.ComponentS
 			continue
 		}
 		r.components = append(r.components, component{w.Name, c})
-		kind, _ := w.Options["component"].(string)
-		if r.correctness == nil && (kind == "correctness" || kind == "" && w.Name == "correctness") {
+		if r.correctness == nil && reward.KindOf(w.Name, w.Options) == "correctness" {
 			r.correctness, r.judge = c, len(r.components)-1
+			if form, given := w.Options["answer"].(string); given {
+				r.form = form
+			}
 		}
 	}
+	r.unjudged = r.correctness == nil
 	if r.correctness == nil {
 		r.correctness, _ = reward.New("correctness", nil) // nothing can be wrong without options
 	}
@@ -82,7 +87,7 @@ func (r *reader) Reset(_ context.Context, seed int64, _ int) (envs.Start, error)
 	r.attempt, r.reply = 0, envs.Reply{}
 	r.shown = observation(r.row.Prompt)
 	start := r.Begin("Solve the problem and give its answer in the form that it asks for.", nil)
-	start.Name, start.Answer = r.row.Source+"/"+r.row.ID, r.row.Gold
+	start.Name, start.Answer = r.row.Name, r.row.Gold
 	start.OnReply = func(reply envs.Reply) { r.reply = reply }
 	return start, nil
 }
@@ -94,13 +99,17 @@ func observation(prompt []dataset.Message) envs.Observation {
 	}
 	var o envs.Observation
 	for _, m := range prompt {
-		role := m.Role
-		if role != "system" && role != "tool" {
-			role = "user" // an environment cannot speak as the assistant
-		}
-		o.Messages = append(o.Messages, envs.Message{Role: role, Content: m.Content})
+		o.Messages = append(o.Messages, envs.Message{Role: m.Role, Content: m.Content})
 	}
 	return o
+}
+
+// Set implements envs.DataSet.
+func (r *reader) Set() *dataset.Set {
+	if s, ok := r.source.(*rows); ok {
+		return s.set
+	}
+	return nil
 }
 
 func (r *reader) Observe() envs.Observation { return r.shown }
@@ -111,13 +120,14 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 		return envs.Result{}, err
 	}
 	judged := reward.Reply{Prompt: r.shown.String(), Question: r.row.Question, Text: action, Gold: r.row.Gold,
-		Source: r.row.Source, ID: r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens,
+		Unit: r.row.Unit, Source: r.row.Source, ID: r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens,
 		Truncated: r.reply.Truncated}
 	right, err := r.correctness.Score(ctx, judged)
 	if err != nil {
-		return envs.Result{}, fmt.Errorf("%s/%s: correctness: %w", r.row.Source, r.row.ID, err)
+		return envs.Result{}, fmt.Errorf("%s: correctness: %w", r.row.Name, err)
 	}
-	result := envs.Result{Valid: true, Effective: true, Success: right.Value >= 1}
+	result := envs.Result{Valid: true, Effective: true, Success: right.Value >= 1,
+		Unjudged: r.unjudged}
 	r.attempt++
 	if !result.Success && r.attempt < r.attempts {
 		r.shown = envs.Observation{Text: r.feedback}
@@ -128,7 +138,7 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 		score := right
 		if i != r.judge {
 			if score, err = c.Score(ctx, judged); err != nil {
-				return envs.Result{}, fmt.Errorf("%s/%s: reward %s: %w", r.row.Source, r.row.ID, c.name, err)
+				return envs.Result{}, fmt.Errorf("%s: reward %s: %w", r.row.Name, c.name, err)
 			}
 		}
 		result.Components = append(result.Components,
@@ -138,6 +148,9 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 	result.Info = map[string]float64{
 		"answered": envs.Indicator(answered && strings.TrimSpace(action) != ""), "attempts": float64(r.attempt),
 		"reply_characters": float64(utf8.RuneCountInString(action))}
+	if !r.unjudged && !reward.Verifies(r.row.Source) {
+		result.Info["readable"] = envs.Indicator(reward.Readable(action, r.form))
+	}
 	return r.End(result)
 }
 

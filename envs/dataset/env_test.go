@@ -94,7 +94,7 @@ func TestParts(t *testing.T) {
 	reply, target := `First, it is \boxed{2}.`, 800.0
 	score := 1 - math.Abs(23/target-1)
 	r := step(t, env, reply)
-	if !r.Done || !r.Success || r.Reward != 1 || len(r.Components) != 3 {
+	if !r.Done || !r.Success || r.Unjudged || r.Reward != 1 || len(r.Components) != 3 {
 		t.Fatalf("%+v", r)
 	}
 	for i, want := range []envs.Component{{Name: "correctness", Value: 1}, {Name: "format", Value: 0.65},
@@ -131,7 +131,7 @@ func TestComponents(t *testing.T) {
 	begin(t, env, 5).OnReply(envs.Reply{Tokens: 5, Truncated: true})
 	r := step(t, env, "no idea")
 	if len(r.Components) != 2 || r.Components[0] != (envs.Component{Name: "short", Value: 0.75}) ||
-		r.Components[1].Value != 1 || r.Success {
+		r.Components[1].Value != 1 || r.Success || !r.Unjudged {
 		t.Errorf("%+v", r)
 	}
 	if _, err := spec.Make(nil, envs.ComponentSpec{Name: "lenght"}); err == nil ||
@@ -235,15 +235,15 @@ func TestArithmeticIsRight(t *testing.T) {
 func TestWrongOptions(t *testing.T) {
 	file := jsonl(t, `{"question": "a long question", "answer": "2"}`)
 	for want, c := range map[string]map[string]any{
-		"absent.jsonl does not exist":  {"file": "absent.jsonl"},
-		"gyre data prepare --help":     {"file": "absent.parquet"},
-		"option attempts: expected":    {"attempts": 0},
-		"option overlong: expected":    {"overlong": "cut"},
-		"no prompt is within":          {"file": file, "max_prompt_length": 5},
-		"the prompt has 15 characters": {"file": file, "max_prompt_length": 5, "overlong": "error"},
-		"did you mean shuffle?":        {"shufle": true},
-		`no column "q"`:                {"file": file, "question": "q"},
-		"it measures prompts for":      {"file": file, "tokenizer": "dir"},
+		"absent.jsonl: file does not exist": {"file": "absent.jsonl"},
+		"gyre data prepare --help":          {"file": "absent.parquet"},
+		"option attempts: expected":         {"attempts": 0},
+		"no prompt is within":               {"file": file, "max_prompt_length": 5},
+		"did you mean shuffle?":             {"shufle": true},
+		"(did you mean boxed?)":             {"file": file, "instruction": "boxd"},
+		"(did you mean hash?)":              {"file": file, "instruction": "Hash"},
+		`no column "q"`:                     {"file": file, "question": "q"},
+		"it measures prompts for":           {"file": file, "tokenizer": "dir"},
 	} {
 		spec, _ := envs.Lookup("dataset")
 		if env, err := spec.Make(c); err == nil || !strings.Contains(err.Error(), want) {
@@ -257,15 +257,30 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// A prompt of several messages keeps their roles, but nobody speaks as the assistant.
+// A prompt of several messages keeps their roles: answers in it are examples.
 func TestMessages(t *testing.T) {
 	file := jsonl(t, `{"prompt": [{"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "1+1?"}], "answer": "2"}`)
 	env := envtest.Open(t, "dataset", map[string]any{"file": file})
 	reset(t, env, 0)
 	messages := env.Observe().Messages
-	if len(messages) != 3 || messages[0].Role != "system" || messages[1].Role != "user" ||
+	if len(messages) != 3 || messages[0].Role != "system" || messages[1].Role != "assistant" ||
 		messages[2].Content != "1+1?" {
 		t.Errorf("%+v", messages)
+	}
+	for prompt, want := range map[string]string{
+		`{"role": "alien", "content": "x"}, {"role": "user", "content": "x"}`:     `message 0 has the role "alien"`,
+		`{"role": "User", "content": "x"}`:                                        "did you mean user?",
+		`{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}`: "expected the one that is to be answered",
+		`{"role": "user", "content": "x"}, {"role": "system", "content": "y"}`:    "expected it first",
+	} {
+		spec, err := envs.Lookup("dataset")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = spec.Make(map[string]any{"file": jsonl(t, `{"prompt": [`+prompt+`], "answer": "2"}`)}); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", prompt, err, want)
+		}
 	}
 }
 
@@ -290,5 +305,17 @@ func TestReasoningGym(t *testing.T) {
 	if got := strings.Join(kinds, " "); got != "basic_arithmetic chain_sum countdown gsm_symbolic mini_sudoku "+
 		"simple_equations sokoban" {
 		t.Errorf("kinds %s", got)
+	}
+}
+
+// Instructions that are no near miss of a name are texts.
+func TestInstructionsOfOneWord(t *testing.T) {
+	for instruction, want := range map[string]string{"Answer:": "1+1? Answer:", "Box the answer.": "1+1? Box the answer.",
+		"/no_think": "1+1? /no_think", "": "1+1?", "Hash the answer": "1+1? Hash the answer", "boxed it": "1+1? boxed it"} {
+		env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2"}`),
+			"instruction": instruction})
+		if got := reset(t, env, 0); got != want {
+			t.Errorf("%q: %q", instruction, got)
+		}
 	}
 }

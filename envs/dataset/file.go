@@ -9,6 +9,7 @@ import (
 
 	"gyre/envs"
 	"gyre/internal/dataset"
+	"gyre/internal/nearest"
 )
 
 type options struct {
@@ -18,16 +19,20 @@ type options struct {
 	Instruction string `option:"instruction" doc:"added to problems that are not prompts yet: boxed, hash, or a text"`
 	Shuffle     bool   `option:"shuffle" doc:"another order in every epoch; false = the file's order"`
 	ShuffleSeed int    `option:"shuffle_seed" doc:"of the orders"`
-	FirstSeed   int    `option:"first_seed" doc:"environment seed of the first row: run.env_seed in training, validation.seed in a validation file"`
+	FirstSeed   int    `option:"first_seed" doc:"environment seed of the first row: run.env_seed in training; set by itself in a validation file"`
 	Rows        int    `option:"rows" range:"[0,)" doc:"use the first rows only; 0 = all"`
 	Attempts    int    `option:"attempts" range:"[1,)" doc:"replies per episode: after a wrong one the policy is asked again"`
 	Feedback    string `option:"feedback" doc:"what a wrong reply is answered with"`
 	MaxPrompt   int    `option:"max_prompt_length" range:"[0,)" doc:"leave out longer prompts, in tokens of tokenizer or characters; 0 = none"`
 	Tokenizer   string `option:"tokenizer" doc:"model directory whose tokenizer and chat template measure prompts"`
-	OverLong    string `option:"overlong" oneof:"filter,error" doc:"what becomes of rows with longer prompts"`
 }
 
 func (o *options) make(request envs.Request) (envs.Env, error) {
+	if meant, near := nearest.Match(o.Instruction, []string{"boxed", "hash"}); near && meant != o.Instruction &&
+		!strings.Contains(strings.TrimSpace(o.Instruction), " ") {
+		return nil, fmt.Errorf("option instruction: expected boxed, hash, or a text of several words, got %q (did you "+
+			"mean %s?)", o.Instruction, meant)
+	}
 	if o.Tokenizer != "" && o.MaxPrompt == 0 {
 		return nil, errors.New("option tokenizer: it measures prompts for max_prompt_length, which is 0")
 	}
@@ -35,45 +40,45 @@ func (o *options) make(request envs.Request) (envs.Env, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
 	}
-	return newReader(&rows{options: *o, list: set}, o.Attempts, o.Feedback, request.Components)
+	return newReader(&rows{options: *o, set: set}, o.Attempts, o.Feedback, request.Components)
 }
 
 // rows gives the rows of a file in the order of the epochs. It belongs to one environment.
 type rows struct {
 	options options
-	list    []dataset.Row
+	set     *dataset.Set
 	epoch   int64
 	order   []int // of the epoch; nil = not drawn yet
 }
 
 func (r *rows) row(seed int64) dataset.Row {
-	n := int64(len(r.list))
+	n := int64(len(r.set.Rows))
 	at := seed - int64(r.options.FirstSeed)
 	epoch, position := at/n, at%n
 	if position < 0 {
 		epoch, position = epoch-1, position+n
 	}
 	if !r.options.Shuffle {
-		return r.list[position]
+		return r.set.Rows[position]
 	}
 	if r.order == nil || r.epoch != epoch {
-		r.epoch, r.order = epoch, envs.Rand("dataset/epoch", int64(r.options.ShuffleSeed), epoch).Perm(len(r.list))
+		r.epoch, r.order = epoch, envs.Rand("dataset/epoch", int64(r.options.ShuffleSeed), epoch).Perm(len(r.set.Rows))
 	}
-	return r.list[r.order[position]]
+	return r.set.Rows[r.order[position]]
 }
 
-func (o options) load(request envs.Request) ([]dataset.Row, error) {
+func (o options) load(request envs.Request) (*dataset.Set, error) {
 	if o.File == "" {
-		return samples(), nil
+		return &dataset.Set{Rows: samples()}, nil
 	}
 	key := o
 	key.File = envs.FileKey(o.File)
 	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
-	list, err := envs.Shared(key, func() ([]dataset.Row, error) { return read(o, request) })
+	t, err := envs.Shared(key, func() (*dataset.Set, error) { return read(o, request) })
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: %s", o.File, howToGet(o.File))
+		return t, fmt.Errorf("%s: %w: %s", o.File, fs.ErrNotExist, howToGet(o.File))
 	}
-	return list, err
+	return t, err
 }
 
 // howToGet says what to run where a file is missing.
@@ -94,9 +99,8 @@ func howToGet(file string) string {
 }
 
 // read loads a file and leaves out what does not fit.
-func read(o options, request envs.Request) ([]dataset.Row, error) {
-	instruction, known := map[string]string{"": "", "boxed": dataset.BoxedInstruction,
-		"hash": dataset.HashInstruction}[o.Instruction]
+func read(o options, request envs.Request) (*dataset.Set, error) {
+	instruction, known := dataset.Instructions[o.Instruction]
 	if !known {
 		instruction = " " + o.Instruction
 	}
@@ -104,13 +108,17 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := set.Rows
 	if o.Rows > 0 {
-		list = list[:min(o.Rows, len(list))]
+		set.Rows = set.Rows[:min(o.Rows, len(set.Rows))]
 	}
-	if o.MaxPrompt == 0 {
-		return list, nil
+	if o.MaxPrompt > 0 {
+		set.Rows, err = within(set.Rows, o, request)
 	}
+	return set, err
+}
+
+// within leaves out rows with longer prompts than the options allow.
+func within(list []dataset.Row, o options, request envs.Request) (kept []dataset.Row, err error) {
 	measure := dataset.Characters
 	if o.Tokenizer != "" {
 		if request.CountTokens == nil {
@@ -123,13 +131,9 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 				"`gyre model init` and `bash scripts/get-smollm2.sh` make some)", err)
 		}
 	}
-	var kept []dataset.Row
 	longest := 0
 	for _, row := range list {
 		n, err := measure.Of(row.Prompt)
-		if err == nil && n > o.MaxPrompt && o.OverLong == "error" {
-			err = fmt.Errorf("the prompt has %d %s, more than max_prompt_length = %d", n, measure.Unit, o.MaxPrompt)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("%s row %d: %w", o.File, row.Index, err)
 		}
@@ -148,9 +152,9 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 func init() {
 	envs.Register(envs.Spec{
 		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16,
-		PlainReplies: true,
+		PlainReplies: true, Graded: true,
 		NewOptions: func() any {
-			return &options{Shuffle: true, ShuffleSeed: 1, FirstSeed: 10000, Attempts: 1, OverLong: "filter",
+			return &options{Shuffle: true, ShuffleSeed: 1, FirstSeed: 10000, Attempts: 1,
 				Feedback: "That answer is not right. Look for the mistake and answer again."}
 		},
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
@@ -158,8 +162,8 @@ func init() {
 		},
 	}, envs.Spec{
 		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1,
-		PlainReplies: true,
-		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
+		PlainReplies: true, Graded: true,
+		NewOptions: func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
 			return r.Options.(*sums).factory(r.Components)
 		},

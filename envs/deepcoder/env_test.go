@@ -105,7 +105,7 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(rows, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g := play(t, map[string]any{"problems": path, "max_tests": 2}, 0)
+	g := play(t, map[string]any{"problems": path}, 0)
 	for seed := range rows {
 		if _, err := g.Reset(t.Context(), int64(seed), 0); err != nil {
 			t.Fatal(err)
@@ -120,8 +120,8 @@ func TestFiles(t *testing.T) {
 	}
 	spec, _ := envs.Lookup("DeepCoder")
 	for want, content := range map[string]string{
-		"row 1: expected a text in column":                 `{"tests": []}`,
-		"row 1: expected tests in column":                  `{"problem": "x", "tests": []}`,
+		"row 0 (line 1): expected a text in column":        `{"tests": []}`,
+		"row 0 (line 1): expected tests in column":         `{"problem": "x", "tests": []}`,
 		"as many \"inputs\" as \"outputs\"":                `{"problem": "x", "tests": {"inputs": ["1"], "outputs": []}}`,
 		"test 1: expected texts for standard input":        `{"problem": "x", "tests": [{"input": 1, "output": "1"}]}`,
 		"test 1: expected a list of arguments for f":       `{"problem": "x", "tests": [{"input": 1, "output": "1", "fn_name": "f"}]}`,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"gyre/envs"
 	"gyre/envs/sandbox"
 )
 
@@ -29,12 +28,7 @@ type test struct {
 	value  any    // of a call of a function, as package json decodes it
 }
 
-// readProblems reads the problems of a file with the columns "problem" and "tests", and "solutions" where there are
-// some; our own where no file is named.
-func readProblems(path string) ([]problem, error) {
-	return envs.ReadRows("problems", path, elementary, "elementary.jsonl", newProblem)
-}
-
+// newProblem reads a row with the columns "problem" and "tests", and "solutions" where there are some.
 func newProblem(row map[string]any) (problem, error) {
 	p := problem{}
 	p.text, _ = row["problem"].(string)

@@ -21,7 +21,7 @@ type options struct {
 	Frozen      float64  `option:"p" range:"[0,1]" doc:"probability that a cell of a generated map is frozen, not a hole"`
 	Slippery    bool     `option:"slippery,is_slippery" doc:"the ice may carry the player to the side"`
 	SuccessRate float64  `option:"success_rate" range:"[0,1]" doc:"probability of moving as intended on slippery ice; Gymnasium: 1/3"`
-	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"how a board is shown"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,surroundings" doc:"how a board is shown"`
 	View        int      `option:"view" range:"[0,11]" doc:"cells on each side of the player that surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
@@ -65,8 +65,8 @@ func newGame(o *options) (*game, error) {
 	if err = errors.Join(err, grid.CheckActions(o.Actions, actionNames)); err != nil {
 		return nil, err
 	}
-	g.look, err = grid.NewLook(o.Observation, o.Glyphs, meanings, o.Separator, o.View, '_', '=')
-	if err != nil || o.Map == nil {
+	g.look = grid.Look{Format: o.Observation, Separator: o.Separator, View: o.View, Blank: '_', Outside: '='}
+	if g.look.Glyphs, err = grid.ParseGlyphs(o.Glyphs, meanings); err != nil || o.Map == nil {
 		return g, err
 	}
 	rows := o.Map

@@ -1,8 +1,6 @@
 package game2048
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // board holds the exponents of the tiles, row by row; 0 is an empty cell and 11 the tile 2048.
 type board [16]byte

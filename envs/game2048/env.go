@@ -20,11 +20,10 @@ type options struct {
 	TwoProb float64 `option:"two_prob" range:"[0,1]" doc:"probability that a new tile is a 2, not a 4"`
 	Log     bool    `option:"use_log_reward" doc:"reward 0.1·log2(points + 1) per move; false: the points"`
 	Target  int     `option:"target" range:"[8,131072]" doc:"tile that makes the game a success"`
-	PlayOn  bool    `option:"play_on" doc:"go on after the target is reached, until no move is possible"`
 }
 
 func init() {
-	tag := envs.Native("game2048", options{TwoProb: 0.9, Log: true, Target: 2048, PlayOn: true}, newGame)
+	tag := envs.Native("game2048", options{TwoProb: 0.9, Log: true, Target: 2048}, newGame)
 	envs.Register(tag("game_2048", "4x4 board of 2048", 700, 8192, nil))
 }
 
@@ -52,12 +51,7 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to " +
 		"one side as far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 " +
 		"or a 4 appears on an empty cell. The game ends when no move is possible. A move that slides nothing is " +
-		"wasted. "
-	if g.options.PlayOn {
-		text += "Collect as many points as you can."
-	} else {
-		text += fmt.Sprintf("Make the tile %d.", g.options.Target)
-	}
+		"wasted. Collect as many points as you can."
 	return g.Begin(text, actionNames), nil
 }
 
@@ -118,7 +112,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	}
 	largest := 1 << slices.Max(g.board[:])
 	r.Success = largest >= g.options.Target
-	r.Done = g.board.stuck() || r.Success && !g.options.PlayOn
+	r.Done = g.board.stuck()
 	r.Info = map[string]float64{"raw_reward": raw, "final_score": float64(g.score), "final_max_tile": float64(largest)}
 	return g.End(r)
 }

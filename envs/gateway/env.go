@@ -1,11 +1,12 @@
-// Package gateway plays episodes with programs that have an agent of their own: any program that speaks OpenAI's API.
+// Package gateway plays episodes with programs that have an agent of their own: any program that speaks OpenAI's or
+// Anthropic's API.
 // docs/gateway.md describes it for users; orchestrate/serve/gateway answers the programs.
 //
-// A program gets OPENAI_BASE_URL, OPENAI_API_KEY and GYRE_TASK, {"seed": 7, "group": 3, "stream": "train"}, in its
-// environment. The last JSON object that it prints on a line of its own, {"reward": 1.0, "components": {…}}, is its
-// verdict, unless it has posted one. It runs as the user does: its time, memory and output are limited, so that a run
-// survives its mistakes, but it is trusted. Without a command an episode belongs to the next client that opens a
-// session.
+// A program gets OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY and GYRE_TASK, {"seed": 7,
+// "group": 3, "stream": "train"}, in its environment. The last JSON object that it prints on a line of its own,
+// {"reward": 1.0, "components": {…}}, is its verdict, unless it has posted one. It runs as the user does: its time,
+// memory and output are limited, so that a run survives its mistakes, but it is trusted. Without a command an episode
+// belongs to the next client that opens a session.
 package gateway
 
 import (

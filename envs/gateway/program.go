@@ -106,7 +106,7 @@ func (e env) command(ctx context.Context, task envs.Task) (*exec.Cmd, error) {
 	}
 	command := exec.CommandContext(ctx, "sh", append([]string{"-c", line, "sh"}, arguments...)...)
 	command.Env = append(os.Environ(), "OPENAI_BASE_URL="+task.BaseURL, "OPENAI_API_KEY="+task.Key,
-		"GYRE_TASK="+string(about))
+		"ANTHROPIC_BASE_URL="+task.BaseURL, "ANTHROPIC_API_KEY="+task.Key, "GYRE_TASK="+string(about))
 	for _, name := range []string{"NO_PROXY", "no_proxy"} { // the policy is on this machine
 		list := strings.TrimPrefix(os.Getenv(name)+",127.0.0.1,localhost", ",")
 		command.Env = append(command.Env, name+"="+list)

@@ -31,7 +31,8 @@ func sh(line string) func(*options) { return func(o *options) { o.Command = []st
 func TestProgramSeesItsTaskAndSaysItsVerdict(t *testing.T) {
 	task := envs.Task{Seed: 7, Group: 3, Stream: "train", BaseURL: "http://127.0.0.1:1/v1", Key: "secret"}
 	v, err := attend(t, sh(`echo noise; [ "$GYRE_TASK" = '{"group":3,"seed":7,"stream":"train"}' ] &&
-		[ "$OPENAI_BASE_URL $OPENAI_API_KEY" = "http://127.0.0.1:1/v1 secret" ] && case $NO_PROXY in *127.0.0.1*) ;; *) exit 1;; esac
+		[ "$OPENAI_BASE_URL $OPENAI_API_KEY" = "http://127.0.0.1:1/v1 secret" ] &&
+		[ "$ANTHROPIC_BASE_URL $ANTHROPIC_API_KEY" = "http://127.0.0.1:1/v1 secret" ] && case $NO_PROXY in *127.0.0.1*) ;; *) exit 1;; esac
 		echo '{"reward": 0.25}'; printf '{"reward": 0.5, "components": {"b": 1, "a": -1}, "task": "x"}'`), task)
 	if err != nil || v.Reward != 0.5 || len(v.Components) != 2 || v.Task != "x" {
 		t.Errorf("%+v, %v", v, err)
@@ -53,7 +54,7 @@ func TestProgramsThatFail(t *testing.T) {
 		`echo '{"reward": 1e999}'`:          "1e999",
 		`echo '{"reward": 1e31}'`:           "at most 1e+30",
 		`echo '{"reward": 1, "turn": 0}'`:   "about a turn",
-		`echo '{"score": 1}'`:               "neither",
+		`echo '{"score": 1}'`:               "no key",
 		`echo '{"components": {"a/b": 1}}'`: "without / and",
 		"yes":                               "max_output",
 		`head -c 100000000 /dev/zero | tail -c 90000000 >/dev/null; python3 -c "b'x' * (1 << 34)"`: "exit status 1",

@@ -3,7 +3,6 @@
 //	grid          one character per cell, one line per row
 //	coord         the board's size, then one line per kind of object with the zero-based (row, column) of each
 //	grid_coord    both, coordinates first
-//	cells         the names of the cells, one character each, behind the mark of what lies on them
 //	surroundings  the cells around player and boxes, and the ways between player, boxes and targets
 package grid
 
@@ -63,9 +62,8 @@ func CheckActions(names, order []string) error {
 	return nil
 }
 
-// Objects is one line of the coordinate format, one group of the cells format and a mark of the surroundings
-// format. Without cells it is left out, without a Label by the first, without a Mark by the others. The last group
-// is the ground that the others lie on.
+// Objects is one line of the coordinate format and a mark of the surroundings format. Without cells it is left out,
+// without a Label by the first, without a Mark by the other. The last group is the ground that the others lie on.
 type Objects struct {
 	Label  string
 	Mark   byte
@@ -79,40 +77,26 @@ type Role int
 
 const (
 	Scenery Role = iota
-	Actor        // its surroundings are shown; the first in the order of the cells format is the player
+	Actor        // its surroundings are shown; the last is the player
 	Aim          // the way to it is shown
 )
 
-// names are those of the cells format, one for each cell row by row. Capitals come first: no word of a tokenizer's
-// joins two of them.
-const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz"
-
-// CheckSize says whether the format has a name for every cell of a board, or a letter for every way on it.
+// CheckSize says whether the format has a letter for every way on a board.
 func CheckSize(format string, size Size) error {
-	switch {
-	case format == "surroundings" && max(size.Rows, size.Cols) > farthest:
+	if format == "surroundings" && max(size.Rows, size.Cols) > farthest {
 		return fmt.Errorf("option observation: format surroundings has letters for boards of up to %d x %d cells, "+
 			"the board has %d x %d", farthest, farthest, size.Rows, size.Cols)
-	case format == "cells" && size.Cells() > len(names):
-		return fmt.Errorf("option observation: format cells has names for %d cells, the board has %d x %d", len(names),
-			size.Rows, size.Cols)
 	}
 	return nil
 }
 
 // Look is how boards are shown.
 type Look struct {
-	Format         string // grid, coord, grid_coord, cells or surroundings
+	Format         string // grid, coord, grid_coord or surroundings
 	Glyphs         Glyphs
 	Separator      string // between the cells of a row
 	View           int    // cells on each side of an actor that the surroundings format shows
 	Blank, Outside byte   // its marks of a cell without objects and of what lies beyond the board
-}
-
-// NewLook checks the glyphs of a look, one for each of the meanings.
-func NewLook(format, glyphs string, meanings []string, separator string, view int, blank, outside byte) (Look, error) {
-	parsed, err := ParseGlyphs(glyphs, meanings)
-	return Look{format, parsed, separator, view, blank, outside}, err
 }
 
 // Board is the same look as a grid of glyphs, which people read.
@@ -123,8 +107,6 @@ func (l Look) Board() Look { return Look{Format: "grid", Glyphs: l.Glyphs, Separ
 func (l Look) Render(size Size, glyph func(cell int) int, objects []Objects) string {
 	text := make([]byte, 0, 64+size.Rows*(size.Cols*(2+len(l.Separator))+1))
 	switch l.Format {
-	case "cells":
-		return string(appendCells(text, size, place(size, glyph, objects)))
 	case "surroundings":
 		return string(l.appendSurroundings(text, size, place(size, glyph, objects)))
 	case "coord":
@@ -176,24 +158,6 @@ func appendCoordinates(text []byte, size Size, groups []Objects) []byte {
 	return text
 }
 
-// appendCells writes each group as its mark and the names of its cells. The last group comes first: it is the
-// longest, and what moves is at the same distance from the end of every observation.
-func appendCells(text []byte, size Size, groups []Objects) []byte {
-	for _, group := range slices.Backward(groups) {
-		if group.Mark == 0 || len(group.At) == 0 {
-			continue
-		}
-		if len(text) > 0 {
-			text = append(text, ' ')
-		}
-		text = append(text, group.Mark)
-		for _, p := range group.At {
-			text = append(text, names[size.Index(p)])
-		}
-	}
-	return text
-}
-
 // Glyphs is the character set of a game, one per meaning.
 type Glyphs []rune
 
@@ -221,8 +185,8 @@ func (g Glyphs) Legend(meanings []string) string {
 	return strings.Join(items, ", ")
 }
 
-// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells and
-// surroundings formats stand for, rest what a cell without any is.
+// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the surroundings
+// format stand for, rest what a cell without any is.
 func (l Look) Explain(size Size, meanings []string, marks, rest string) string {
 	coordinates := fmt.Sprintf("Positions are (row, column) pairs counted from zero: (0, 0) is the top left corner, "+
 		"(%d, %d) the bottom right one; the row grows downwards.", size.Rows-1, size.Cols-1)
@@ -232,10 +196,6 @@ func (l Look) Explain(size Size, meanings []string, marks, rest string) string {
 		return coordinates
 	case "grid_coord":
 		return coordinates + "\n" + symbols
-	case "cells":
-		return fmt.Sprintf("The %d x %d cells of the board are named row by row: %s. A mark stands before the cells "+
-			"that it says something about. Marks: %s; cells without a mark are %s", size.Rows, size.Cols,
-			names[:size.Cells()], marks, rest)
 	case "surroundings":
 		return l.explainSurroundings(marks, rest)
 	default:

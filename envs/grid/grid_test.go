@@ -15,20 +15,6 @@ func TestEmptyObjectsAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
-	got := Look{Format: "cells"}.Render(Size{6, 7}, ground, []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'},
-		{Mark: '#', At: []Pos{{3, 6}, {5, 6}}}})
-	if want := "#1f @G"; got != want { // cells 27 and 41, then 6
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if err := CheckSize("cells", Size{7, 9}); err == nil || !strings.Contains(err.Error(), "62 cells, the board has 7 x 9") {
-		t.Error(err)
-	}
-	if CheckSize("cells", Size{6, 10}) != nil || CheckSize("grid", Size{90, 90}) != nil {
-		t.Error("a board that fits is refused")
-	}
-}
-
 func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
 	objects := []Objects{{Mark: '.', Role: Aim, At: []Pos{{0, 0}, {3, 1}}}, {Mark: '$', Role: Actor, At: []Pos{{1, 2}}},
 		{Mark: '@', Role: Actor, At: []Pos{{2, 0}}}, {Label: "Start", At: []Pos{{0, 1}}},
@@ -48,7 +34,7 @@ func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
 		!strings.Contains(err.Error(), "up to 12 x 12 cells, the board has 13 x 4") {
 		t.Error(err)
 	}
-	if CheckSize("surroundings", Size{12, 12}) != nil {
+	if CheckSize("surroundings", Size{12, 12}) != nil || CheckSize("grid", Size{90, 90}) != nil {
 		t.Error("a board that fits is refused")
 	}
 	if text := look.Explain(Size{4, 4}, nil, "@: player", "walls"); !strings.Contains(text,

@@ -41,10 +41,10 @@ type gatherer struct {
 	post   func(ctx context.Context, method string, r request) ([]byte, error)
 	single bool // there is one connection, whatever is asked
 
-	mu      sync.Mutex
-	waiting []*call // in the order of their arrival
-	busy    int     // requests on their way
-	takes   int     // calls per request that the server takes, by its own account; 0 = it has not said anything yet
+	mu      sync.Mutex // guards what follows, down to takes, and sent of each call
+	waiting []*call    // in the order of their arrival
+	busy    int        // requests on their way
+	takes   int        // calls per request that the server takes, by its own account; 0 = it has not said anything yet
 
 	requests, calls atomic.Int64 // sent in all
 }
@@ -71,7 +71,7 @@ func (g *gatherer) ask(ctx context.Context, c call) (reply, error) {
 		one.ctx, one.done = ctx, make(chan struct{})
 		if one.alone && !g.single {
 			one.sent = true
-			go g.send([]*call{&one})
+			go g.send([]*call{&one}) // ends with its answer, or with ctx
 		} else {
 			g.mu.Lock()
 			g.waiting = append(g.waiting, &one)
@@ -110,7 +110,7 @@ func (g *gatherer) pump() {
 			return
 		}
 		g.busy++
-		go func() {
+		go func() { // ends with its answer, or with the contexts of all its calls
 			release := sync.OnceFunc(func() {
 				g.mu.Lock()
 				defer g.mu.Unlock()

@@ -44,7 +44,7 @@ func (m *misbehaviour) says(good string) string { return strings.ReplaceAll(m.an
 
 // hostile is a server over HTTP that behaves once it is told to, or after its one misbehaviour.
 type hostile struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards good
 	good bool
 }
 

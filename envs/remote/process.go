@@ -21,7 +21,7 @@ type process struct {
 	command  []string
 	maxBytes int // of an answer
 	queue    *gatherer
-	mu       sync.Mutex // held by whoever talks to the program; the queue sees to it that nobody waits long
+	mu       sync.Mutex // guards the talk with the program; the queue sees to it that nobody waits long
 	running  atomic.Pointer[coprocess.Process]
 }
 

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"gyre/envs"
+	"gyre/internal/child/childtest"
 )
 
 // python gives the interpreter, the server script and where its modules are, or skips.
@@ -54,11 +56,16 @@ func serve(t testing.TB, arguments ...string) (url string, kill func()) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill = func() {
+	end := sync.OnceFunc(func() {
 		syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
 		command.Wait()
+	})
+	t.Cleanup(end)
+	kill = func() {
+		if end(); !childtest.EndedBy(command, syscall.SIGKILL) {
+			t.Errorf("the server was to be killed: %v", command.ProcessState)
+		}
 	}
-	t.Cleanup(kill)
 	first, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || !strings.HasPrefix(first, "listening on ") {
 		t.Fatalf("the server says %q, %v", first, err)
@@ -526,6 +533,54 @@ func TestOptions(t *testing.T) {
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want an error with %q", options, err, want)
+		}
+	}
+}
+
+// A misspelt success would be none for ever: it is refused. Not to tell is allowed, and so are other metrics.
+func TestMisspeltSuccess(t *testing.T) {
+	e := open(t, "Remote", map[string]any{"command": append(python(t), "--factory", "walk:make", "--stdio"),
+		"config": `{"fault": "spelling"}`})
+	begin(t, e, 1)
+	if _, err := e.Step(t.Context(), "Right"); err == nil || !strings.Contains(err.Error(), `info "sucess": did you mean "success"?`) {
+		t.Errorf("misspelt: %v", err)
+	}
+	reward, no := 1.0, false
+	for name, refused := range map[string]bool{"Success": true, "succes": true, "successful": true, "is_success": true,
+		"steps": false, "score": false, "cell": false, "suspense": false, "access": false, "process": false} {
+		r := result{Reward: &reward, Info: map[string]float64{name: 1}}
+		if _, err := r.outcome(""); (err != nil) != refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		r.Success = &no
+		if _, err := r.outcome(""); err != nil {
+			t.Errorf("%s beside success: %v", name, err)
+		}
+	}
+}
+
+// What is no text is refused by name, and not shown to the policy as Python prints it.
+func TestNoText(t *testing.T) {
+	ask := func(fault, value string) error {
+		e := open(t, "Remote", map[string]any{"command": append(python(t), "--factory", "walk:make", "--stdio"),
+			"config": fmt.Sprintf(`{"fault": %q, "once": %q}`, fault, value)})
+		if _, err := e.Reset(t.Context(), 1, 0); err != nil {
+			return err
+		}
+		_, err := e.Step(t.Context(), "Right")
+		return err
+	}
+	for value, want := range map[string]string{"None": "returned None to be shown", "{'text': None}": "returned None",
+		"len": "returned <built-in function len>", "['hi']": "a message 'hi'", "[{'content': 3}]": "a message {'content': 3}"} {
+		for fault, value := range map[string]string{"resets": value, "returns": "[" + value + "]"} {
+			if err := ask(fault, value); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s %s: %v, want %q", fault, value, err, want)
+			}
+		}
+	}
+	for _, value := range []string{"'None'", "''", "3", "[{'role': 'user', 'content': None}]", "{'text': 'a'}"} {
+		if err := ask("resets", value); err != nil && strings.Contains(err.Error(), "to be shown") {
+			t.Errorf("%s: %v", value, err)
 		}
 	}
 }

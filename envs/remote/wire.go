@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"gyre/envs"
+	"gyre/internal/nearest"
 	"gyre/internal/quote"
 )
 
@@ -47,7 +49,7 @@ type result struct {
 	Reward      *float64           `json:"reward"`      // step
 	Parts       []envs.Component   `json:"parts"`       // step; from and to are characters of the action
 	Done        bool               `json:"done"`
-	Success     bool               `json:"success"`
+	Success     *bool              `json:"success"`   // absent = false
 	Valid       *bool              `json:"valid"`     // absent = true
 	Effective   *bool              `json:"effective"` // absent = as valid
 	Info        map[string]float64 `json:"info"`
@@ -63,7 +65,7 @@ const (
 func decode(text []byte) (*answer, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("the server's answer cannot be read: %w", quote.Error(err))
+		return nil, fmt.Errorf("the server's answer cannot be read: %w", quote.Error(quote.JSON(err)))
 	}
 	if a.Error != "" {
 		return nil, fmt.Errorf("the server says %s", quote.Text(a.Error, longestSaid))
@@ -99,12 +101,21 @@ func (r *result) outcome(action string) (envs.Result, error) {
 	if r.Effective != nil {
 		effective = *r.Effective
 	}
+	if r.Success == nil {
+		for name := range r.Info {
+			meant, _ := nearest.Match(strings.TrimPrefix(name, "is_"), []string{"success", "access"})
+			if meant == "success" {
+				return envs.Result{}, fmt.Errorf(`the answer to a step has no "success", but info %s: did you mean `+
+					`"success"? (a metric of another meaning can have another name)`, quote.Text(name, longestShown))
+			}
+		}
+	}
 	for i := range r.Parts {
 		c := &r.Parts[i]
 		c.From, c.To = byteOf(action, c.From), byteOf(action, c.To)
 	}
-	out := envs.Result{Reward: *r.Reward, Components: r.Parts, Done: r.Done, Success: r.Success, Valid: valid,
-		Effective: effective, Info: r.Info}
+	out := envs.Result{Reward: *r.Reward, Components: r.Parts, Done: r.Done, Valid: valid,
+		Success: r.Success != nil && *r.Success, Effective: effective, Info: r.Info}
 	if err := out.Check(); err != nil {
 		return envs.Result{}, fmt.Errorf("the answer to a step: %w", err)
 	}

@@ -51,6 +51,36 @@ func newCommand(o commandOptions) (Component, error) {
 	return &command{options: o, pool: takePool(o)}, nil
 }
 
+// started are the programs that a check has seen wait for a question, by their options: a study has one for all runs.
+var started sync.Map
+
+// check starts the program and sees it wait for its first question.
+func (c *command) check(ctx context.Context) error {
+	if _, known := started.Load(c.options.key()); known {
+		return nil
+	}
+	p := process{command: c.options.Command}
+	limit := max(seconds(c.options.Timeout), seconds(c.options.Start))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, tooSlow{"start_timeout", limit})
+	defer cancel()
+	err := p.start()
+	if err == nil {
+		if err = p.running.Settle(ctx); ctx.Err() != nil {
+			err = fmt.Errorf("it does not read its first line in time: %w", context.Cause(ctx))
+		}
+		if err == nil && !p.running.Waits() {
+			err = errors.New("the program ends before it is asked")
+		}
+		err = p.failed(err)
+		p.stop()
+	}
+	if err != nil {
+		return fmt.Errorf("option command: %q: %w", c.options.Command, err)
+	}
+	started.Store(c.options.key(), true)
+	return nil
+}
+
 func (c *command) Close() error {
 	if p := c.pool; p != nil {
 		c.pool = nil
@@ -78,6 +108,7 @@ func (c *command) Score(ctx context.Context, r Reply) (Score, error) {
 	defer func() { c.pool.idle <- process }()
 	var failures []error
 	for range attempts {
+		fresh := process.running == nil
 		line, err := process.ask(ctx, &q, seconds(c.options.Timeout), seconds(c.options.Start))
 		if err == nil {
 			value, err := valueOf(line, c.options.Key)
@@ -86,8 +117,13 @@ func (c *command) Score(ctx context.Context, r Reply) (Score, error) {
 			}
 			return place(r.Text, value), nil
 		}
-		failures = append(failures, err)
-		if ctx.Err() != nil {
+		if errors.As(err, new(coprocess.Unasked)) { // what is started again would do the same
+			return Score{}, fmt.Errorf("%s: %w: %w", strings.Join(c.options.Command, " "), envs.ErrUnreliable, err)
+		}
+		if len(failures) == 0 || failures[0].Error() != err.Error() { // the same once
+			failures = append(failures, err)
+		}
+		if slow := (tooSlow{}); ctx.Err() != nil || fresh && errors.As(err, &slow) { // as slow after another start
 			break
 		}
 	}
@@ -136,13 +172,23 @@ type process struct {
 	running *coprocess.Process // nil while there is none
 }
 
+// tooSlow is that a program did not answer within an option.
+type tooSlow struct {
+	option string
+	limit  time.Duration
+}
+
+func (s tooSlow) Error() string { return fmt.Sprintf("it may take %v (option %s)", s.limit, s.option) }
+
 // ask sends one question and waits for its answer, for the first one of a new process at least as long as start.
 // After an error there is no process any more.
 func (p *process) ask(ctx context.Context, q *question, limit, start time.Duration) (line []byte, err error) {
-	if p.running == nil {
-		limit = max(limit, start)
-		if p.running, err = coprocess.Start(exec.Command(p.command[0], p.command[1:]...), bounds); err != nil {
-			p.running = nil
+	fresh, slow := p.running == nil, tooSlow{"timeout", limit}
+	if fresh {
+		if start > limit {
+			slow = tooSlow{"start_timeout", start}
+		}
+		if err = p.start(); err != nil {
 			return nil, err
 		}
 	}
@@ -150,19 +196,56 @@ func (p *process) ask(ctx context.Context, q *question, limit, start time.Durati
 	q.Number = p.number
 	text, err := json.Marshal(q)
 	if err == nil {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it may take %v", limit))
+		ctx, cancel := context.WithTimeoutCause(ctx, slow.limit, slow)
 		defer cancel()
-		line, err = p.running.Ask(ctx, text)
+		if fresh { // what it says before it is asked
+			err = p.running.Settle(ctx)
+		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer in time: %w", context.Cause(ctx))
+		} else if err == nil {
+			line, err = p.settled(ctx, text)
+		}
+		if ctx.Err() != nil && p.running.Blank.Load() {
+			err = fmt.Errorf("%w; it printed an empty line, which is no answer", err)
+		}
 	}
 	if err == nil && len(line) > bounds.Line {
 		err = fmt.Errorf("the answer has more than %d bytes", bounds.Line)
 	}
-	if err != nil {
-		program := p.running
+	return line, p.failed(err)
+}
+
+func (p *process) start() (err error) {
+	p.running, err = coprocess.Start(exec.Command(p.command[0], p.command[1:]...), bounds)
+	return err
+}
+
+// failed ends the process after an error, to which it adds what the program said last.
+func (p *process) failed(err error) error {
+	if program := p.running; err != nil {
 		p.stop()
 		err = fmt.Errorf("%w%s", err, program.LastWords("; its last words: "))
 	}
-	return line, err
+	return err
+}
+
+// patience is how long a program may take to read on after its answer.
+const patience = time.Second
+
+// settled asks, and sees that the answer is all that the program says: a line before it would be taken for it, and
+// every answer from then on for that of the question after its own.
+func (p *process) settled(ctx context.Context, text []byte) ([]byte, error) {
+	line, err := p.running.Ask(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := p.running.Settle(ctx); err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w; the line before it was %s", err, quote.Text(string(line), 200))
+	}
+	return line, nil
 }
 
 // stop ends the process and all that it has started, and waits for it.
@@ -181,7 +264,7 @@ type pool struct {
 
 // pools are those in use by their program and size.
 var pools = struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards open, and users of each pool
 	open map[string]*pool
 }{open: map[string]*pool{}}
 

@@ -23,6 +23,7 @@ type Reply struct {
 	Question  string // the problem alone
 	Text      string
 	Gold      string // "" when the problem has no answer
+	Unit      string // of Gold, where a word stood behind it
 	Source    string // data_source
 	ID        string
 	Columns   map[string]any // of the data set's row; may be nil
@@ -54,13 +55,15 @@ func (function) Close() error                                      { return nil 
 type kind struct {
 	doc      string
 	defaults any // its options
+	// unbounded says that a value may be any number; it lies between 0 and 1 elsewhere.
+	unbounded bool
 	// make reports all that is wrong with options.
 	make func(options map[string]any) (Component, error)
 }
 
 // kindOf is the kind of components that a function makes of options with these defaults (see envs.Decode).
 func kindOf[Options any](doc string, defaults Options, build func(Options) (Component, error)) kind {
-	return kind{doc, defaults, func(values map[string]any) (Component, error) {
+	return kind{doc: doc, defaults: defaults, make: func(values map[string]any) (Component, error) {
 		o := defaults
 		problems := envs.Decode(&o, values)
 		c, err := build(o)
@@ -71,16 +74,43 @@ func kindOf[Options any](doc string, defaults Options, build func(Options) (Comp
 	}}
 }
 
-// New makes the component that an experiment calls name. Its kind is the option "component", or the name itself. Every
-// unknown option and wrong value is reported in one error.
+// KindOf is the kind of the component that an experiment calls name: the option "component", or the name itself.
+func KindOf(name string, options map[string]any) string {
+	if own, ok := options["component"].(string); ok {
+		return own
+	}
+	return name
+}
+
+// Range is what the values of a component that an experiment calls name lie between; false where that is not known,
+// as of a program's.
+func Range(name string, options map[string]any) (low, high float64, known bool) {
+	of, exists := kinds[KindOf(name, options)]
+	return 0, 1, exists && !of.unbounded
+}
+
+// Check makes the component that an experiment calls name, and sees that a program which it asks can start.
+func Check(ctx context.Context, name string, options map[string]any) error {
+	c, err := New(name, options)
+	if err != nil {
+		return err
+	}
+	if program, is := c.(*command); is {
+		if err = program.check(ctx); err != nil {
+			err = fmt.Errorf("reward %s: %w", name, err)
+		}
+	}
+	return errors.Join(err, c.Close())
+}
+
+// New makes the component that an experiment calls name (see KindOf). Every unknown option and wrong value is reported
+// in one error.
 func New(name string, options map[string]any) (Component, error) {
-	kindName := name
+	kindName := KindOf(name, options)
 	if own, given := options["component"]; given {
-		text, ok := own.(string)
-		if !ok {
+		if _, ok := own.(string); !ok {
 			return nil, fmt.Errorf("reward %s: option component: expected a name, got %#v", name, own)
 		}
-		kindName = text
 		options = maps.Clone(options)
 		delete(options, "component")
 	}

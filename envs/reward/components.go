@@ -3,6 +3,7 @@ package reward
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -46,8 +47,13 @@ var kinds = map[string]kind{
 		func(struct{}) (Component, error) {
 			return function(func(r Reply) Score { return Score{Value: envs.Indicator(r.Truncated)} }), nil
 		}),
-	"command": kindOf("the number that a program of yours gives for the reply",
-		commandOptions{Timeout: 10, Start: 25, Processes: 1, Key: "score"}, newCommand),
+	"command": unbounded(kindOf("the number that a program of yours gives for the reply",
+		commandOptions{Timeout: 10, Start: 25, Processes: 1, Key: "score"}, newCommand)),
+}
+
+func unbounded(k kind) kind {
+	k.unbounded = true
+	return k
 }
 
 // place says which segment of a reply its answer is: from the first #### to the end, or the last box.
@@ -64,49 +70,67 @@ func place(text string, value float64) Score {
 }
 
 var (
-	hashLine  = regexp.MustCompile(`####\s*([^\n]*)`)
-	hashValue = regexp.MustCompile(`####\s*-?[$]?[0-9]`)
-	answerBox = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
-	thinking  = regexp.MustCompile(`(?s)^\s*<think>.*?</think>\s*\S`)
+	beginsAsNumber = regexp.MustCompile(`^[-(]*(?:\.?[0-9]|\\)`)
+	answerBox      = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
+	thinking       = regexp.MustCompile(`(?s)^\s*<think>.*?</think>\s*\S`)
 )
 
 // Extract finds a reply's answer; how is one of auto, boxed, hash, tag and whole.
 func Extract(text, how string) (string, bool) {
+	found, ok := extract(text, how)
+	return found.Text, ok
+}
+
+// extract is Extract with what else stands after ####.
+func extract(text, how string) (found answer.Final, ok bool) {
 	switch how {
 	case "boxed":
-		return answer.Boxed(text)
+		found.Text, ok = answer.Boxed(text)
 	case "hash":
-		if all := hashLine.FindAllStringSubmatch(text, -1); len(all) > 0 {
-			last := strings.Trim(strings.TrimSpace(all[len(all)-1][1]), "$")
-			return strings.ReplaceAll(strings.TrimSuffix(last, "."), ",", ""), true
-		}
+		found = answer.Marked(text)
+		ok = found.Marked
 	case "tag":
 		if all := answerBox.FindAllStringSubmatch(text, -1); len(all) > 0 {
-			return strings.TrimSpace(all[len(all)-1][1]), true
+			found.Text, ok = strings.TrimSpace(all[len(all)-1][1]), true
 		}
 	case "whole":
-		return strings.TrimSpace(text), true
+		found.Text, ok = strings.TrimSpace(text), true
 	case "auto":
 		for _, how := range []string{"boxed", "tag", "hash", "whole"} {
-			if content, found := Extract(text, how); found {
-				return content, true
+			if found, ok = extract(text, how); ok {
+				break
 			}
 		}
 	}
-	return "", false
+	return found, ok
+}
+
+// shortAnswer is the length in characters up to which a reply of one line may be an answer by itself.
+const shortAnswer = 64
+
+// Readable reports whether a reply has its answer where a grader looks for it. With auto, a reply without a mark has
+// it only where it is short enough to be the answer itself.
+func Readable(text, how string) bool {
+	if how != "auto" {
+		content, found := Extract(text, how)
+		return found && !blank(content)
+	}
+	marked := slices.ContainsFunc([]string{"boxed", "tag", "hash"}, func(how string) bool { return Readable(text, how) })
+	bare := strings.TrimSpace(text)
+	return marked || bare != "" && !strings.Contains(bare, "\n") && utf8.RuneCountInString(bare) <= shortAnswer
 }
 
 func newCorrectness(o correctnessOptions) (Component, error) {
 	return function(func(r Reply) Score {
-		pred, found := Extract(r.Text, o.Answer)
-		if !found || blank(pred) {
+		pred, found := extract(answer.Visible(r.Text), o.Answer)
+		if !found || blank(pred.Text) {
 			return Score{}
 		}
 		right := false
 		if verify := verifiers[r.Source]; verify != nil {
-			right = verify(pred, r)
+			right = verify(pred.Text, r)
 		} else {
-			right = GradeExtracted(pred, r.Gold, Mode(o.Mode)).Correct
+			right = gradeFound(pred, answer.Final{Text: r.Gold, Unit: r.Unit}, Mode(o.Mode)).Correct
 		}
 		return place(r.Text, envs.Indicator(right))
 	}), nil
@@ -122,6 +146,11 @@ func filledBox(text string) float64 {
 	return envs.Indicator(found && !blank(content))
 }
 
+// hashNumber is 1 where what is read after #### begins as a number does.
+func hashNumber(text string) float64 {
+	return envs.Indicator(beginsAsNumber.MatchString(answer.Marked(text).Text))
+}
+
 func newFormat(o formatOptions) (Component, error) {
 	matches := func(pattern *regexp.Regexp) Component {
 		return styled(func(text string) float64 { return envs.Indicator(pattern.MatchString(text)) })
@@ -133,7 +162,7 @@ func newFormat(o formatOptions) (Component, error) {
 		}
 		return matches(pattern), nil
 	}
-	return map[string]Component{"steps": styled(FormatCues), "boxed": styled(filledBox), "hash": matches(hashValue),
+	return map[string]Component{"steps": styled(FormatCues), "boxed": styled(filledBox), "hash": styled(hashNumber),
 		"think": matches(thinking)}[o.Style], nil
 }
 

@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
@@ -12,7 +13,8 @@ import (
 // Mode says when two answers are equal.
 type Mode string
 
-// The modes. Lenient accepts all that Strict accepts.
+// The modes. Lenient accepts what Strict accepts, except empty answers, other units, and numbers that only
+// lacking spaces make one.
 const (
 	Strict  Mode = "strict"  // the MATH benchmark's textual rules, on both sides
 	Lenient Mode = "lenient" // or provably the same value
@@ -40,32 +42,55 @@ type Verdict struct {
 // GradeAnswer compares an answer with the gold one.
 func GradeAnswer(pred, gold string, mode Mode) Verdict {
 	v := Verdict{Extracted: &pred, Rules: []string{}}
-	p, firedPred, errPred := answer.Normalize(pred)
-	g, firedGold, errGold := answer.Normalize(gold)
+	seen, wanted := answer.Visible(pred), answer.Visible(gold)
+	p, firedPred, errPred := answer.Normalize(seen)
+	g, firedGold, errGold := answer.Normalize(wanted)
 	v.note("pred", firedPred, errPred, p, &v.Normalized)
 	v.note("gold", firedGold, errGold, g, &v.Gold)
 	switch {
-	case errPred == nil && errGold == nil && p == g:
+	case errPred == nil && errGold == nil && p == g && (mode == Strict ||
+		!blank(seen) && !blank(wanted) && answer.SameText(seen, wanted)):
 		v.decide("same_text")
-	case (errPred != nil || errGold != nil) && pred == gold:
+	case (errPred != nil || errGold != nil) && seen == wanted:
 		v.decide("same_raw_text")
 	case mode == Lenient:
-		if how, equal := answer.EqualLenient(pred, gold); equal {
+		if how, equal := answer.EqualLenient(seen, wanted); equal {
 			v.decide(how)
 		}
 	}
 	return v
 }
 
-// GradeReply compares the last box of a reply with the gold answer. A reply without a box, or with an empty one, is
-// never correct, and neither is any reply to a problem without an answer. Where the rules leave nothing of a side
-// (they cut units off, and all of "\text{ none}" looks like one) the answers are compared as they are written.
+// GradeReply compares the last box of a reply, or else what is behind its last ####, with the gold answer. A reply
+// without either, or with an empty one, is never correct, and neither is any reply to a problem without an answer.
+// Where the rules leave nothing of a side (they cut units off, and all of "\text{ none}" looks like one) the answers
+// are compared as they are written.
 func GradeReply(reply, gold string, mode Mode) Verdict {
-	pred, found := answer.Boxed(reply)
+	pred, found := extract(reply, "boxed")
 	if !found {
-		return Verdict{Rules: []string{"no_box"}}
+		if pred, found = extract(reply, "hash"); !found {
+			return Verdict{Rules: []string{"no_box"}}
+		}
 	}
-	return GradeExtracted(pred, gold, mode)
+	want := answer.Marked(gold)
+	if !want.Marked {
+		want.Text = gold
+	}
+	return gradeFound(pred, want, mode)
+}
+
+// gradeFound compares what was found in a reply and a gold answer. What stood behind a mark is also compared with the
+// gold answer as if that did.
+func gradeFound(pred, gold answer.Final, mode Mode) Verdict {
+	v := GradeExtracted(pred.Text, gold.Text, mode)
+	if !v.Correct && pred.Marked && !gold.Marked {
+		again := answer.Plain(gold.Text)
+		v, gold.Unit = GradeExtracted(pred.Text, again.Text, mode), cmp.Or(gold.Unit, again.Unit)
+	}
+	if v.Correct && !answer.SameUnit(pred.Unit, gold.Unit) {
+		v.Correct, v.Rules = false, append(v.Rules, "other_unit")
+	}
+	return v
 }
 
 // GradeExtracted is GradeReply for an answer that has been taken out of its reply.

@@ -12,6 +12,9 @@ import (
 	"gyre/internal/answer/algebra"
 )
 
+// Verifies reports whether answers to the problems of a source are tried out instead of compared.
+func Verifies(source string) bool { return verifiers[source] != nil }
+
 // verifiers judge answers to reasoning-gym's problems that have more solutions than the one in the file, by the name of
 // the problem's generator.
 var verifiers = map[string]func(pred string, r Reply) bool{

@@ -55,7 +55,7 @@ func normalize(c cube) cube {
 }
 
 // key of a normalized cube: three bits for each sticker but those of the corner that stays.
-func (c *cube) key() key {
+func (c cube) key() key {
 	var k key
 	for i, f := range c {
 		if i != 22 && i != 19 && i != 6 {
@@ -68,17 +68,11 @@ func (c *cube) key() key {
 // solve finds a shortest list of actions.
 func (c cube) solve() ([]int, bool) {
 	table := goals()
-	seen := map[key]struct{}{}
-	path, met, ok := grid.Search[cube]{
-		Moves: len(searched), Depth: half,
+	path, met, ok := grid.Search[cube, key]{
+		Moves: len(searched), Depth: half, Key: cube.key,
 		Move: func(c cube, move int) (cube, bool) {
 			c.turn(searched[move])
 			return c, true
-		},
-		Fresh: func(c cube) bool {
-			before := len(seen)
-			seen[c.key()] = struct{}{}
-			return len(seen) > before
 		},
 		Goal: func(c cube) bool {
 			_, near := table[c.key()]

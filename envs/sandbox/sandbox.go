@@ -9,9 +9,10 @@
 // to it:
 //
 //	files        Landlock: nothing outside the Python installation, /usr and the like can be read, nothing but the
-//	             folder written
+//	             folder written. Where the kernel gives user namespaces, the rest does not exist for it; elsewhere
+//	             it can tell that a file exists, and how large it is
 //	network      seccomp: a program that asks for a socket is killed
-//	processes    seccomp: one that forks, executes, traces or signals is killed
+//	processes    seccomp: one that forks, executes, traces or signals is killed, one with many threads too
 //	privileges   none can be gained, capabilities are dropped, owners and modes of files cannot be changed
 //	time         seconds of processor time and of the clock; memory, output, files and their size are limited too
 //
@@ -20,7 +21,7 @@
 // not. Isolation "limits" does without walls, for programs that are trusted.
 //
 // What a program prints or returns is untrusted text. Expected answers never enter the process, so no program can
-// look them up: callers compare outside.
+// look them up: callers compare outside. The runner says how a call ended, over a pipe that the program does not have.
 package sandbox
 
 import (
@@ -30,9 +31,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"gyre/envs"
@@ -104,6 +109,7 @@ type Sandbox struct {
 	output int // bytes that a call may print
 	disk   int // bytes that a call may write
 	filter [][4]uint32
+	apart  bool // programs have a root folder of their own
 	slots  chan struct{}
 }
 
@@ -126,7 +132,11 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 	s := &Sandbox{config: c, output: 1 << 20, disk: 16 << 20, slots: make(chan struct{}, runtime.NumCPU())}
 	if c.Isolation == Full {
 		if s.filter, err = systemCalls(); err == nil {
-			err = s.prove(ctx)
+			s.apart = true
+			if s.prove(ctx) != nil { // not every container may make namespaces
+				s.apart = false
+				err = s.prove(ctx)
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("sandbox: this machine cannot keep programs in: %w; programs that are trusted can "+
@@ -177,7 +187,7 @@ func (s *Sandbox) prove(ctx context.Context) error {
 }
 
 // Run executes the calls of a job one after the other, and gives the outcome of each. An error means that the sandbox
-// itself failed; whatever the program does is in the outcomes.
+// itself failed; whatever the program does is in the outcomes, and so is a runner that it kills or hangs.
 func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -195,20 +205,14 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	}
 	// By the clock a call may take more than its processor time, for others use the processor too.
 	clock := 2*time.Duration(s.config.Seconds)*time.Second + time.Second
-	input, err := json.Marshal(map[string]any{
-		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "scratch": scratch, "filter": s.filter,
-		"limits": map[string]any{
-			"seconds": s.config.Seconds, "clock": clock.Seconds(), "memory": s.config.MemoryMiB << 20,
-			"output": s.output, "disk": s.disk, "file": s.disk,
-		},
-	})
+	input, err := s.input(job, scratch, clock)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: job: %w", err)
 	}
 	// The runner ends each call in time by itself; this is for a runner that hangs.
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+time.Duration(len(job.Calls))*(clock+time.Second))
+	timed, cancel := context.WithTimeout(ctx, 10*time.Second+time.Duration(len(job.Calls))*(clock+time.Second))
 	defer cancel()
-	command := exec.CommandContext(ctx, s.config.Python, "-I", "-B", "-c", runner)
+	command := exec.CommandContext(timed, s.config.Python, "-I", "-B", "-c", runner)
 	command.Dir = scratch
 	command.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + scratch, "TMPDIR=" + scratch, "LANG=C.UTF-8", "PYTHONHASHSEED=0",
@@ -217,28 +221,84 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	var out, problems bytes.Buffer
 	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(input), &out, &problems
 	command.WaitDelay = time.Second
-	killGroup(command)
-	if err := command.Run(); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return nil, fmt.Errorf("sandbox: %w", cause)
-		}
-		if bytes.Contains(problems.Bytes(), []byte("Landlock is not available")) {
-			err = ErrNoWalls
-		}
-		return nil, fmt.Errorf("sandbox: %s: %w", lastLine(problems.Bytes()), err)
+	isolate(command, s.apart)
+	err = command.Run()
+	all := outcomes(&out, job.Calls)
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("sandbox: %w", context.Cause(ctx))
+	case len(all) == len(job.Calls):
+		return all, nil
+	case timed.Err() != nil:
+		return lost(all, job.Calls, Outcome{Status: Timeout, Error: "the runner hung"}), nil
+	case command.ProcessState != nil && !command.ProcessState.Exited():
+		return lost(all, job.Calls, Outcome{Status: Crash, Error: "the runner was killed"}), nil
+	case bytes.Contains(problems.Bytes(), []byte("Landlock is not available")):
+		err = ErrNoWalls
+	case err == nil:
+		err = errors.New("the runner ended without an outcome of every call")
 	}
-	var outcomes []Outcome
-	for decoder := json.NewDecoder(&out); decoder.More(); {
-		var o Outcome
-		if err := decoder.Decode(&o); err != nil {
-			return nil, fmt.Errorf("sandbox: reading an outcome: %w", err)
+	return nil, fmt.Errorf("sandbox: %s: %w", lastLine(problems.Bytes()), err)
+}
+
+// input is what the runner is told of a job.
+func (s *Sandbox) input(job Job, scratch string, clock time.Duration) ([]byte, error) {
+	root := ""
+	if s.apart {
+		root = filepath.Join(scratch, "root")
+		if err := os.Mkdir(root, 0o700); err != nil {
+			return nil, err
 		}
-		outcomes = append(outcomes, o)
 	}
-	if len(outcomes) < len(job.Calls) {
-		return nil, errors.New("sandbox: the runner ended without an outcome of every call")
+	return json.Marshal(map[string]any{
+		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "scratch": scratch, "root": root,
+		"filter": s.filter,
+		"limits": map[string]any{
+			"seconds": s.config.Seconds, "clock": clock.Seconds(), "memory": s.config.MemoryMiB << 20,
+			"output": s.output, "disk": s.disk,
+		},
+	})
+}
+
+// outcomes reads what the runner says of calls, as far as it came.
+func outcomes(said io.Reader, calls []Call) (all []Outcome) {
+	for decoder := json.NewDecoder(said); len(all) < len(calls); {
+		var o struct {
+			Outcome
+			Answer string `json:"answer"`
+		}
+		if decoder.Decode(&o) != nil {
+			break
+		}
+		o.settle(calls[len(all)], o.Answer)
+		all = append(all, o.Outcome)
 	}
-	return outcomes, nil
+	return all
+}
+
+// lost gives the calls that have no outcome the same one.
+func lost(all []Outcome, calls []Call, o Outcome) []Outcome {
+	return append(all, slices.Repeat([]Outcome{o}, len(calls)-len(all))...)
+}
+
+// settle adds what the program itself says of how it ended, which may be anything.
+func (o *Outcome) settle(call Call, answer string) {
+	var said struct {
+		Value  json.RawMessage `json:"value"`
+		Error  string          `json:"error"`
+		Memory bool            `json:"memory"`
+	}
+	readable := json.Unmarshal([]byte(answer), &said) == nil
+	switch {
+	case o.Status == OK && call.Function != "" && (!readable || said.Value == nil):
+		o.Status, o.Error = Failed, "the program ended without a value that JSON can hold"
+	case o.Status == OK && call.Function != "":
+		o.Value = said.Value
+	case o.Status == Failed && readable && said.Memory:
+		o.Status = Memory
+	case o.Status == Failed && readable && said.Error != "":
+		o.Error = strings.ToValidUTF8(said.Error[:min(len(said.Error), 1000)], "")
+	}
 }
 
 func lastLine(text []byte) []byte {

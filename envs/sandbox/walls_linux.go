@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -11,6 +12,8 @@ import (
 
 // What the filter does with a system call.
 const (
+	fiosetown = 0x8901 // FIOSETOWN, the same on both architectures
+
 	allow  = unix.SECCOMP_RET_ALLOW
 	kill   = unix.SECCOMP_RET_KILL_PROCESS
 	deny   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
@@ -25,15 +28,20 @@ var killed = []uint32{
 	unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 	unix.SYS_USERFAULTFD, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_IO_URING_SETUP,
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON,
+	unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
 }
 
 // denied are those that fail: libraries try them and go on, or Landlock does not know them.
 var denied = []uint32{
-	unix.SYS_SETSID, unix.SYS_SETPGID, unix.SYS_SETRLIMIT, unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET,
-	unix.SYS_SEMGET, unix.SYS_MQ_OPEN, unix.SYS_TRUNCATE, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2,
+	unix.SYS_SETSID, unix.SYS_SETPGID, unix.SYS_SETRLIMIT, unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET,
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV,
+	unix.SYS_MSGCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MQ_OPEN,
+	unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_FANOTIFY_INIT,
+	unix.SYS_TRUNCATE, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2,
 	unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_UTIMENSAT, unix.SYS_SECCOMP,
-	unix.SYS_SCHED_SETAFFINITY, unix.SYS_SETPRIORITY,
+	unix.SYS_SCHED_SETAFFINITY, unix.SYS_SETPRIORITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM,
+	unix.SYS_SCHED_SETATTR, unix.SYS_IOPRIO_SET, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_SYNC,
 }
 
 // systemCalls assembles the filter as instructions (code, jump if true, jump if false, operand).
@@ -69,6 +77,19 @@ func systemCalls() ([][4]uint32, error) {
 	answer(denied, deny)
 	answer(deniedHere, deny)
 	answer([]uint32{unix.SYS_CLONE3}, absent) // its flags cannot be seen; libraries then use clone
+	// argument answers a call by the low half of its argument at an index, which is all that the kernel reads of it.
+	argument := func(call, index, what uint32, values ...uint32) {
+		code = append(code, [4]uint32{equal, 0, uint32(2*len(values) + 2), call}, // else the next rule
+			[4]uint32{load, 0, 0, args + 8*index})
+		for _, value := range values {
+			code = append(code, [4]uint32{equal, 0, 1, value}, [4]uint32{result, 0, 0, what})
+		}
+		code = append(code, [4]uint32{result, 0, 0, allow})
+	}
+	// Signals of files, to whomever they name, and input that a terminal is told was typed.
+	argument(unix.SYS_FCNTL, 1, deny, unix.F_SETOWN, unix.F_SETOWN_EX, unix.F_SETSIG, unix.F_SETLEASE, unix.F_NOTIFY)
+	argument(unix.SYS_IOCTL, 1, deny, fiosetown, unix.SIOCSPGRP, unix.TIOCSTI, unix.TIOCLINUX)
+	argument(unix.SYS_PRCTL, 0, deny, unix.PR_SET_PDEATHSIG)
 	code = append(code,
 		// clone makes threads only
 		[4]uint32{equal, 0, 4, unix.SYS_CLONE}, [4]uint32{load, 0, 0, args}, [4]uint32{bit, 0, 1, unix.CLONE_THREAD},
@@ -82,8 +103,14 @@ func systemCalls() ([][4]uint32, error) {
 	return code, nil
 }
 
-// killGroup makes a command's end the end of its children too.
-func killGroup(command *exec.Cmd) {
+// isolate makes a command's end the end of its children too, and lets it mount file systems where that is asked.
+// In the namespace of its own it is root, which may do no more outside than this process may.
+func isolate(command *exec.Cmd, apart bool) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	if apart {
+		root := func(id int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{HostID: id, Size: 1}} }
+		command.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
+		command.SysProcAttr.UidMappings, command.SysProcAttr.GidMappings = root(os.Getuid()), root(os.Getgid())
+	}
 }

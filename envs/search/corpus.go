@@ -119,7 +119,7 @@ func readDocuments(table *dataset.Table) (documents []document, err error) {
 	documents = make([]document, len(table.Rows))
 	for i, row := range table.Rows {
 		if documents[i], err = documentOf(row); err != nil {
-			return nil, fmt.Errorf("%s row %d: %w", table.Path, i, err)
+			return nil, fmt.Errorf("%s: %s: %w", table.Path, table.Place(i), err)
 		}
 	}
 	return documents, nil

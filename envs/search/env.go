@@ -27,7 +27,6 @@ type options struct {
 	Right     float64 `option:"correct_reward" doc:"reward of an exact match"`
 	Wrong     float64 `option:"incorrect_reward" doc:"reward of an answer with an F1 below the threshold"`
 	Threshold float64 `option:"f1_threshold" range:"[0,)" doc:"F1 from which an answer earns it; above 1: an exact match alone"`
-	CallCost  float64 `option:"call_cost" doc:"taken off the reward for every call of a tool"`
 }
 
 func init() {
@@ -112,7 +111,6 @@ func newGame(o *options) (*game, error) {
 		return nil, err
 	}
 	g := &game{library: shared, options: o}
-	g.CallCost = o.CallCost
 	g.Offered = []tools.Tool{{
 		Name: "search", Description: "Finds documents and shows how they begin.", Argument: "query",
 		Meaning: "what to look for", Use: g.search,

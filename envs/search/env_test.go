@@ -95,10 +95,10 @@ func TestExpert(t *testing.T) {
 }
 
 func TestTools(t *testing.T) {
-	g := play(t, map[string]any{"results": 2, "excerpt": 20, "call_cost": 0.25}, 3)
+	g := play(t, map[string]any{"results": 2, "excerpt": 20}, 3)
 	r, says := step(t, g, tools.CallOf(g.Offered[0], "Who DESIGNED the bridges with lamps?"))
 	lines := strings.Split(says, "\n")
-	if r.Reward != -0.25 || r.Done || !r.Valid || len(lines) != 4 ||
+	if r.Reward != 0 || r.Done || !r.Valid || len(lines) != 4 ||
 		!strings.HasPrefix(lines[0], "tool search: 1. Lantern Bridge (score ") ||
 		lines[1] != "The Lantern Bridge i…" {
 		t.Errorf("%+v, %q", r, says)
@@ -246,14 +246,14 @@ func TestFiles(t *testing.T) {
 	}
 	spec, _ := envs.Lookup("search")
 	for want, options := range map[string]map[string]any{
-		"option results":             {"results": 0},
-		"option max_instances":       {"max_instances": -1},
-		"option f1_threshold":        {"f1_threshold": -1},
-		"name a file of questions":   {"corpus": corpus},
-		"bring none":                 {"problems": file(t, "q.jsonl", `{"question": "Q?", "answer": "x"}`)},
-		"row 0: expected a text":     {"problems": file(t, "q.jsonl", `{"question": "Q?"}`), "corpus": corpus},
-		"row 0: expected a document": {"problems": original, "corpus": file(t, "c.jsonl", `{"title": "x"}`)},
-		"option corpus: open":        {"problems": original, "corpus": "missing.jsonl"},
+		"option results":                      {"results": 0},
+		"option max_instances":                {"max_instances": -1},
+		"option f1_threshold":                 {"f1_threshold": -1},
+		"name a file of questions":            {"corpus": corpus},
+		"bring none":                          {"problems": file(t, "q.jsonl", `{"question": "Q?", "answer": "x"}`)},
+		"row 0 (line 1): expected a text":     {"problems": file(t, "q.jsonl", `{"question": "Q?"}`), "corpus": corpus},
+		"row 0 (line 1): expected a document": {"problems": original, "corpus": file(t, "c.jsonl", `{"title": "x"}`)},
+		"option corpus: open":                 {"problems": original, "corpus": "missing.jsonl"},
 		"context: expected titles and ": {"problems": file(t, "q.jsonl",
 			`{"question": "Q?", "answer": "x", "context": [["T", "text"]]}`)},
 	} {

@@ -26,7 +26,7 @@ type options struct {
 	Boxes       int      `option:"boxes,num_boxes" range:"[1,)" doc:"boxes of generated levels"`
 	SearchDepth int      `option:"search_depth" range:"[2,1000000]" doc:"moves that the generator may go back from the solved state"`
 	MaxSteps    int      `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
-	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"how a board is shown"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,surroundings" doc:"how a board is shown"`
 	View        int      `option:"view" range:"[0,11]" doc:"cells on each side that surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
@@ -73,8 +73,8 @@ func newGame(o *options) (*game, error) {
 	if err = errors.Join(grid.CheckActions(o.Actions, actionNames), err); err != nil {
 		return nil, err
 	}
-	g.look, err = grid.NewLook(o.Observation, o.Glyphs, meanings, o.Separator, o.View, '#', '#')
-	if err != nil {
+	g.look = grid.Look{Format: o.Observation, Separator: o.Separator, View: o.View, Blank: '#', Outside: '#'}
+	if g.look.Glyphs, err = grid.ParseGlyphs(o.Glyphs, meanings); err != nil {
 		return nil, err
 	}
 	switch {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gyre/envs/grid"
+	"gyre/internal/quote"
 )
 
 // square is what a character of a level's text stands for.
@@ -108,7 +109,7 @@ func readLevels(path string) (levels []*board, err error) {
 				err = errors.New("no rows in this object")
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s, line %d: expected {\"rows\": [\"…\"]}: %w", path, n+1, err)
+				return nil, fmt.Errorf("%s, line %d: expected {\"rows\": [\"…\"]}: %w", path, n+1, quote.JSON(err))
 			}
 		case strings.HasPrefix(line, ";") || strings.TrimSpace(line) == "":
 			level.Rows, rows = rows, nil

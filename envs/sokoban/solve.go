@@ -11,19 +11,13 @@ const (
 // pursued.
 func (b *board) solve() ([]int, bool) {
 	dead := b.deadCells()
-	seen := map[string]struct{}{}
-	path, _, ok := grid.Search[*board]{
-		Moves: len(directions), Depth: maxDepth,
+	path, _, ok := grid.Search[*board, string]{
+		Moves: len(directions), Depth: maxDepth, Most: maxStates, Key: (*board).key,
 		Move: func(s *board, a int) (*board, bool) {
 			next, moved := s.move(directions[a])
 			beyond := next.player.Add(directions[a])
 			pushed := moved && s.boxAt(next.player)
-			return next, moved && len(seen) < maxStates && !(pushed && dead[b.Index(beyond)])
-		},
-		Fresh: func(s *board) bool {
-			before := len(seen)
-			seen[s.key()] = struct{}{}
-			return len(seen) > before
+			return next, moved && !(pushed && dead[b.Index(beyond)])
 		},
 		Goal: func(s *board) bool {
 			all, placed := s.boxes()

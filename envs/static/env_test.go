@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -74,6 +75,17 @@ func TestGrading(t *testing.T) {
 		{sameNumber, "13.0", "13", true},
 		{sameNumber, "131", "13", false},
 		{sameNumber, "none", "13", false},
+		{sameNumber, "3/4", "3/4", true},
+		{sameNumber, "3", "3/4", false},
+		{sameNumber, "3/4", "3", false},
+		{sameNumber, "12", "12:30", false},
+		{sameNumber, "12:30", "12:30", true},
+		{sameNumber, "6*7 = 42\n#### 42 apples", "42", true},
+		{sameNumber, "42 is wrong, so\n#### 43", "42", false},
+		{sameNumber, "$1,234", "1234", true},
+		{sameNumber, "-5", "−5", true},
+		{sameNumber, "7\\sqrt{2}", "7\\sqrt{2}", true},
+		{sameNumber, "7", "7\\sqrt{2}", false},
 		{sameChoice, "b", "B", true},
 		{sameChoice, "(B)", "B", true},
 		{sameChoice, "The answer is B.", "A", false},
@@ -100,6 +112,12 @@ func TestFilesAndOptions(t *testing.T) {
 	if g.Observe().Text != "Q?\nA. x\nB. y" || g.question.gold != "B" {
 		t.Errorf("%+v", g.question)
 	}
+	for solution, want := range map[string]string{"6*7=42\n####$42": "42", "#### 3/4": "3/4", "#### 1,000.50 €": "1000.50"} {
+		rows := file(`{"question": "Q?", "answer": ` + strconv.Quote(solution) + "}")
+		if got := play(t, "GSM8K", map[string]any{"problems": rows}, 0).question.gold; got != want {
+			t.Errorf("%q: the answer is %q, want %q", solution, got, want)
+		}
+	}
 	for want, c := range map[string]struct {
 		tag     string
 		options map[string]any
@@ -107,12 +125,14 @@ func TestFilesAndOptions(t *testing.T) {
 		"one of metamathqa, gsm8k, mmlu": {"MMLU", map[string]any{"dataset_name": "math"}},
 		"option attempts":                {"MMLU", map[string]any{"attempts": 0}},
 		"no such file":                   {"MMLU", map[string]any{"problems": "missing.jsonl"}},
-		"row 1: expected two to four texts": {"MMLU",
+		"row 0 (line 1): expected two to four texts": {"MMLU",
 			map[string]any{"problems": file(`{"question": "Q?", "choices": ["x", "y"], "answer": 2}`)}},
 		"expected a text in column \"query\"": {"MetamathQA",
 			map[string]any{"problems": file(`{"question": "Q?", "response": "The answer is: 1"}`)}},
 		"expected an answer after \"####\"": {"GSM8K",
 			map[string]any{"problems": file(`{"question": "Q?", "answer": "1"}`)}},
+		"row 0 (line 1): expected an answer after \"####\"": {"GSM8K",
+			map[string]any{"problems": file(`{"question": "Q?", "answer": "1\n#### "}`)}},
 	} {
 		spec, err := envs.Lookup(c.tag)
 		if err != nil {

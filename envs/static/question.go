@@ -12,6 +12,7 @@ import (
 
 	"gyre/envs"
 	"gyre/envs/reward"
+	"gyre/internal/answer"
 	"gyre/internal/dataset"
 )
 
@@ -33,7 +34,7 @@ type form struct {
 var forms = map[string]form{
 	"metamathqa": {after("query", "response", dataset.MetaMathMark), "Give the answer alone, without its derivation.",
 		sameText},
-	"gsm8k": {after("question", "answer", "####"), "The answer is a number.", sameNumber},
+	"gsm8k": {after("question", "answer", answer.Mark), "The answer is a number.", sameNumber},
 	"mmlu":  {readMMLU, "The answer is the letter of a choice.", sameChoice},
 }
 
@@ -69,7 +70,11 @@ func after(ask, solution, mark string) func(row map[string]any) (question, error
 		if i < 0 || strings.TrimSpace(reasoned[i+len(mark):]) == "" {
 			return question{}, fmt.Errorf("expected an answer after %q in column %q", mark, solution)
 		}
-		return question{text, strings.TrimSpace(reasoned[i+len(mark):])}, nil
+		gold := strings.TrimSpace(reasoned[i+len(mark):])
+		if mark == answer.Mark {
+			gold = answer.Marked(reasoned).Text
+		}
+		return question{text, gold}, nil
 	}
 }
 
@@ -102,17 +107,22 @@ func squeeze(text string) string {
 	}, text)
 }
 
-// numeral is a number with a sign, thousands and decimals. A minus after a digit is a subtraction.
-var numeral = regexp.MustCompile(`(?:^|[^\d.,])(-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?)`)
+// numeral is a number with a sign, thousands and decimals, and what makes it part of another one. A minus after a digit
+// is a subtraction.
+var numeral = regexp.MustCompile(`(?:^|[^\d.,])(-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?)(\s*[/:^]\s*\d)?`)
 
-// sameNumber compares the first numbers of both sides, or their texts where there is none.
-func sameNumber(answer, gold string) bool {
-	if sameText(answer, gold) {
-		return true
+// sameNumber compares what is after #### in a reply with the gold answer, or else all of it or its first number.
+func sameNumber(reply, gold string) bool {
+	read, gold := answer.Marked(reply), answer.Plain(gold).Text
+	right := func(text string) bool {
+		return sameText(text, gold) || reward.GradeAnswer(text, gold, reward.Lenient).Correct
 	}
-	a, b := numeral.FindStringSubmatch(answer), numeral.FindStringSubmatch(gold)
-	return a != nil && b != nil && reward.GradeAnswer(strings.ReplaceAll(a[1], ",", ""),
-		strings.ReplaceAll(b[1], ",", ""), reward.Lenient).Correct
+	if read.Marked {
+		return right(read.Text)
+	}
+	first := numeral.FindStringSubmatch(reply)
+	return right(answer.Plain(reply).Text) ||
+		first != nil && first[2] == "" && right(strings.ReplaceAll(first[1], ",", ""))
 }
 
 // letter is a choice that stands by itself: the A of "answer" is none.

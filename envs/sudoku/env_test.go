@@ -244,13 +244,13 @@ func TestWrongOptions(t *testing.T) {
 		return path
 	}
 	for want, options := range map[string]map[string]any{
-		"option size: expected 4, 9 or 16": {"size": 6},
-		"option difficulty":                {"difficulty": "evil"},
-		"option blanks":                    {"blanks": 82},
-		"option observation":               {"observation": "grid"},
-		"option max_steps":                 {"max_steps": 0},
-		"no such file":                     {"puzzles": "missing.jsonl"},
-		"row 2: a puzzle of 0 rows":        {"puzzles": file(small + "\n{}\n")},
+		"option size: expected 4, 9 or 16":   {"size": 6},
+		"option difficulty":                  {"difficulty": "evil"},
+		"option blanks":                      {"blanks": 82},
+		"option observation":                 {"observation": "grid"},
+		"option max_steps":                   {"max_steps": 0},
+		"no such file":                       {"puzzles": "missing.jsonl"},
+		"row 1 (line 2): a puzzle of 0 rows": {"puzzles": file(small + "\n{}\n")},
 		"row 2, column 1: 1 cannot stand": {"puzzles": file(strings.Replace(small, "[0, 4, 1, 0]", "[1, 4, 1, 0]",
 			1))},
 		"no solution could be found": {"puzzles": file(`{"puzzle": [[1, 2, 3, 0], [0, 0, 0, 4], [0, 0, 0, 0], [0, 0, 0, 0]]}`)},

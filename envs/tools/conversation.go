@@ -24,8 +24,7 @@ type Tool struct {
 // answers. Environments embed it. It implements what of envs.Env does not depend on how an answer is judged.
 type Conversation struct {
 	envs.Episode
-	Offered  []Tool
-	CallCost float64 // taken off the reward for every call
+	Offered []Tool
 
 	question string
 	replies  []envs.Message // of tools, to the latest reply
@@ -37,7 +36,7 @@ type Conversation struct {
 // Ask starts an episode with a question. A reply ends after a call, before the policy goes on to make up what the tool
 // says.
 func (c *Conversation) Ask(question string) envs.Start {
-	*c = Conversation{Offered: c.Offered, CallCost: c.CallCost, question: question}
+	*c = Conversation{Offered: c.Offered, question: question}
 	start := c.Begin(c.instruction(), nil)
 	start.Tools, start.StopStrings = c.specs(), []string{closeCall}
 	start.ReadReply, start.WriteReply = readReply, writeReply
@@ -135,7 +134,7 @@ func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, 
 	c.replies = append(c.replies, envs.Message{Role: "tool", Name: name, CallID: "call_" + strconv.Itoa(c.calls),
 		Content: says})
 	return envs.Result{
-		Reward: 0 - c.CallCost, Valid: valid, Effective: valid,
+		Valid: valid, Effective: valid,
 		Components: []envs.Component{{Name: "tool_calls", Value: 1}}, Info: map[string]float64{"tool_calls": 1},
 	}, true, nil
 }

@@ -25,7 +25,6 @@ type options struct {
 	Terms     [2]int   `option:"terms" range:"[1,100]" doc:"fewest and most numbers of a generated question"`
 	MaxNumber int      `option:"max_number" range:"[1,)" doc:"largest number of a generated question"`
 	Grading   string   `option:"grading" oneof:"strict,lenient" doc:"when an answer counts as the right one"`
-	CallCost  float64  `option:"call_cost" doc:"taken off the reward for every call of a tool"`
 	MaxOutput int      `option:"max_output" range:"[1,)" doc:"characters of a program's output that are shown"`
 	sandbox.Config
 }
@@ -51,7 +50,6 @@ type game struct {
 
 func newGame(o *options) (*game, error) {
 	g := &game{options: o}
-	g.CallCost = o.CallCost
 	var err error
 	if o.Terms[1] < o.Terms[0] {
 		err = fmt.Errorf("option terms: expected the smaller count first, got [%d, %d]", o.Terms[0], o.Terms[1])

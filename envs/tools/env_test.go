@@ -43,14 +43,14 @@ func step(t *testing.T, g *game, reply string) (envs.Result, envs.Observation) {
 }
 
 func TestCalculator(t *testing.T) {
-	g := play(t, "CalculatorQA", map[string]any{"call_cost": 0.125}, 4)
+	g := play(t, "CalculatorQA", nil, 4)
 	if !reflect.DeepEqual(g.Observe(), g.Observe()) || !strings.HasPrefix(g.Observe().Text, "What is ") {
 		t.Errorf("the question: %+v", g.Observe())
 	}
 	expression := strings.TrimSuffix(strings.TrimPrefix(g.question.text, "What is "), "?")
 	r, o := step(t, g, "I compute it.</think>"+callOf("calculator", map[string]any{"expression": expression}))
 	want := []envs.Message{{Role: "tool", Name: "calculator", CallID: "call_1", Content: g.question.gold}}
-	if r.Reward != -0.125 || r.Done || !r.Valid || r.Components[0].Name != "tool_calls" ||
+	if r.Reward != 0 || r.Done || !r.Valid || r.Components[0].Name != "tool_calls" ||
 		!reflect.DeepEqual(o.Messages, want) {
 		t.Errorf("a call: %+v, %+v, want %+v", r, o, want)
 	}
@@ -130,6 +130,24 @@ func TestReadReply(t *testing.T) {
 	} {
 		if got := readReply(reply, 3); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is read as %q, want %q", reply, got, want)
+		}
+	}
+}
+
+// A file's row without a question or an answer is refused.
+func TestFilesThatLackSomething(t *testing.T) {
+	spec, err := envs.Lookup("CalculatorQA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, want := range map[string]string{`{"question": null, "answer": "1"}`: "row 1 (line 2): there is no question",
+		`{"question": "a", "answer": "work\n####"}`: "row 1 (line 2): the question has no answer"} {
+		path := filepath.Join(t.TempDir(), "rows.jsonl")
+		if err := os.WriteFile(path, []byte(`{"question": "a", "answer": 1}`+"\n"+row), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := spec.Make(map[string]any{"problems": path}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", row, err, want)
 		}
 	}
 }

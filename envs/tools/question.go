@@ -18,7 +18,10 @@ type question struct{ text, gold, expression string }
 func readQuestions(path string) ([]question, error) {
 	return envs.ReadRows("problems", path, nil, "", func(c dataset.Columns) (question, error) {
 		row, err := c.Row(dataset.Fields{})
-		if err == nil && row.Gold == "" {
+		switch {
+		case err == nil && strings.TrimSpace(row.Question) == "":
+			err = errors.New("there is no question")
+		case err == nil && row.Gold == "":
 			err = errors.New("the question has no answer")
 		}
 		return question{text: row.Question, gold: row.Gold}, err

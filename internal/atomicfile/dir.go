@@ -99,10 +99,8 @@ func (d *Dir) Discard() error {
 }
 
 func (d *Dir) release() {
-	if d.lock != nil {
-		d.lock.Close()
-		d.lock = nil
-	}
+	d.lock.Close() // of nil: nothing
+	d.lock = nil
 }
 
 // CreateDir makes the directory dir appear with what fill wrote, or leaves everything as it was. An existing directory

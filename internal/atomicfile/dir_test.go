@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gyre/internal/child/childtest"
 )
 
 func names(t *testing.T, dir string) string {
@@ -118,8 +120,7 @@ func TestLeftoversOfKilledProcesses(t *testing.T) {
 	if n := strings.Count(names(t, parent)+names(t, folder), Prefix); n != 3 {
 		t.Errorf("while both work: %s; %s", names(t, parent), names(t, folder))
 	}
-	child.Process.Kill()
-	child.Wait()
+	childtest.Kill(t, child)
 	begin(t, parent, "z").Discard()
 	if got := names(t, parent); got != filepath.Base(alive.Path)+" folder" {
 		t.Errorf("after the kill: %s, want only %s", got, filepath.Base(alive.Path))

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gyre/internal/child/childtest"
 )
 
 // With this variable the test binary is a parent: it starts a process, says its id, and waits for it.
@@ -54,21 +56,13 @@ func TestEndsWithItsParentAndHasAGroupOfItsOwn(t *testing.T) {
 	if group, err := syscall.Getpgid(pid); group != pid {
 		t.Errorf("the child's process group is %d (%v), want %d, its own", group, err, pid)
 	}
-	command.Process.Kill()
-	command.Wait()
-	for begun := time.Now(); alive(pid); time.Sleep(10 * time.Millisecond) {
+	if !childtest.Alive(pid) {
+		t.Error("the child had ended before its parent was killed")
+	}
+	childtest.Kill(t, command)
+	for begun := time.Now(); childtest.Alive(pid); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begun) > 30*time.Second {
 			t.Fatal("the child outlives its parent, which was killed")
 		}
 	}
-}
-
-// alive tells a process that runs from one that has ended and waits to be buried by whoever inherited it.
-func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	state := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	return len(state) > 0 && state[0] != "Z" && state[0] != "X"
 }

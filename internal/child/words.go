@@ -12,7 +12,7 @@ import (
 // for concurrent use.
 type LastWords struct {
 	most int
-	mu   sync.Mutex
+	mu   sync.Mutex // guards text
 	text []byte
 }
 

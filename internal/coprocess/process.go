@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,8 +25,13 @@ type Process struct {
 	// program ended while it wrote.
 	Lines <-chan []byte
 
+	// Blank says that the program has written an empty line.
+	Blank atomic.Bool
+
 	command *exec.Cmd
 	input   io.WriteCloser
+	output  io.Reader
+	begun   bool // the next request is: see Settle
 	stderr  *child.LastWords
 }
 
@@ -46,8 +52,7 @@ func Start(command *exec.Cmd, limits Limits) (*Process, error) {
 	if p.input, err = command.StdinPipe(); err != nil {
 		return nil, err
 	}
-	output, err := command.StdoutPipe()
-	if err != nil {
+	if p.output, err = command.StdoutPipe(); err != nil {
 		return nil, err
 	}
 	if err := command.Start(); err != nil {
@@ -57,7 +62,7 @@ func Start(command *exec.Cmd, limits Limits) (*Process, error) {
 	p.Lines = lines
 	go func() { // ends when the program's output does, which Stop makes sure of
 		defer close(lines)
-		reader := bufio.NewReaderSize(output, 1<<16)
+		reader := bufio.NewReaderSize(p.output, 1<<16)
 		for {
 			line, err := readLine(reader, limits.Line)
 			if err != nil {
@@ -65,6 +70,8 @@ func Start(command *exec.Cmd, limits Limits) (*Process, error) {
 			}
 			if line = bytes.TrimRight(line, "\r\n"); len(bytes.TrimSpace(line)) > 0 {
 				lines <- line
+			} else {
+				p.Blank.Store(true)
 			}
 		}
 	}()
@@ -87,7 +94,7 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 // channel says when the program has taken it, or why it does not.
 func (p *Process) Send(line []byte) <-chan error {
 	written := make(chan error, 1)
-	go func() {
+	go func() { // ends when the program reads the line or ends, or Stop closes its input
 		_, err := p.input.Write(append(line, '\n'))
 		written <- err
 	}()
@@ -100,10 +107,13 @@ func (p *Process) Ask(ctx context.Context, line []byte) ([]byte, error) {
 	select {
 	case line, open := <-p.Lines:
 		if open {
-			return nil, fmt.Errorf("the program said more than one line to a request: %s", quote.Text(string(line), 80))
+			return nil, Unasked{string(line)}
 		}
 		return nil, errors.New("the program has ended")
 	default:
+	}
+	if p.begun {
+		p.begun, line = false, bytes.TrimPrefix(line, []byte(opening))
 	}
 	written, lines := p.Send(line), p.Lines
 	var answer []byte
@@ -147,7 +157,7 @@ const longestWords = 1000
 func (p *Process) Stop(politeness time.Duration) {
 	p.input.Close()
 	drained := make(chan struct{})
-	go func() {
+	go func() { // ends with the program, which is killed below
 		for range p.Lines { // nobody waits for these any more
 		}
 		close(drained)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"gyre/internal/answer"
 )
@@ -18,8 +19,15 @@ type Report struct {
 	// Duplicates are rows whose problem has occurred before; Shared those that also occur in the file compared with.
 	Duplicates []int `json:"duplicates"`
 	Shared     []int `json:"shared"`
-	// NoAnswer are rows without an answer: nothing can be right there.
-	NoAnswer []int `json:"no_answer"`
+	// OtherAnswer are the duplicates with another answer than before, SameID rows with the id of an earlier one.
+	OtherAnswer []int `json:"duplicates_other_answer"`
+	SameID      []int `json:"same_id"`
+	// NoQuestion are rows that ask nothing, which are left out; NoAnswer those without an answer: nothing can be right
+	// there.
+	NoQuestion []int `json:"no_question"`
+	NoAnswer   []int `json:"no_answer"`
+	// LeftOut are rows in which reading lost text: words beside the answer, or characters that are no more than U+FFFD.
+	LeftOut []int `json:"text_left_out"`
 	// Changed counts the answers that the MATH rules rewrite: a grader that normalises replies only marks a verbatim
 	// answer to these as wrong. Unscored lists those that do not score under our own grading either.
 	Changed  int   `json:"gold_not_normal"`
@@ -51,22 +59,31 @@ func boxedAnswer(text string) string { content, _ := answer.Boxed(text); return 
 // Check audits a set: duplicates, problems shared with another set, and answers that would not score. scores says
 // whether a reply to a row is right.
 func Check(s *Set, against *Set, measure Measure, scores func(row Row, reply string) bool) (Report, error) {
-	r := Report{Path: s.Path, SHA256: s.Hash, Rows: len(s.Rows), Sources: map[string]int{}, Unit: measure.Unit,
-		Duplicates: []int{}, Shared: []int{}, NoAnswer: []int{}, Unscored: []int{}}
-	seen, elsewhere := map[string]bool{}, map[string]bool{}
+	r := Report{Path: s.Path, SHA256: s.Hash, Rows: s.All, Sources: map[string]int{}, Unit: measure.Unit,
+		Duplicates: []int{}, Shared: []int{}, OtherAnswer: []int{}, SameID: []int{}, Unscored: []int{},
+		LeftOut:    []int{},
+		NoQuestion: append([]int{}, s.NoQuestion...), NoAnswer: append([]int{}, s.NoAnswer...)}
+	golds, ids, elsewhere := map[string]string{}, map[string]bool{}, map[string]bool{}
 	if against != nil {
 		for _, row := range against.Rows {
 			elsewhere[folded(row.Question)] = true
 		}
 	}
 	var lengths []int
-	for i, row := range s.Rows {
+	for _, row := range s.Rows {
+		i := row.Index
 		r.Sources[row.Source]++
 		key := folded(row.Question)
-		if seen[key] {
-			r.Duplicates = append(r.Duplicates, i)
+		if gold, seen := golds[key]; !seen {
+			golds[key] = row.Gold
+		} else if r.Duplicates = append(r.Duplicates, i); gold != row.Gold && gold != "" && row.Gold != "" {
+			r.OtherAnswer = append(r.OtherAnswer, i)
 		}
-		seen[key] = true
+		if id := row.Source + "/" + row.ID; ids[id] {
+			r.SameID = append(r.SameID, i)
+		} else {
+			ids[id] = true
+		}
 		if elsewhere[key] {
 			r.Shared = append(r.Shared, i)
 		}
@@ -75,8 +92,10 @@ func Check(s *Set, against *Set, measure Measure, scores func(row Row, reply str
 			return r, fmt.Errorf("%s row %d: %w", s.Path, i, err)
 		}
 		lengths = append(lengths, n)
-		if strings.TrimSpace(row.Gold) == "" {
-			r.NoAnswer = append(r.NoAnswer, i)
+		if row.Unit+row.LeftOut != "" || strings.ContainsRune(row.Question+row.Gold, utf8.RuneError) {
+			r.LeftOut = append(r.LeftOut, i)
+		}
+		if row.Gold == "" {
 			continue
 		}
 		if normal, _, err := answer.Normalize(row.Gold); err != nil || normal != row.Gold {

@@ -1,6 +1,8 @@
 package dataset
 
 import (
+	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -86,7 +88,7 @@ func TestGSMColumns(t *testing.T) {
 		t.Errorf("got %+v (%v)\nwant %+v", rows, err, want)
 	}
 	if _, err := GSM(table, All(2), "test", ""); err == nil ||
-		!strings.Contains(err.Error(), `g.jsonl row 1: expected the columns question and answer`) {
+		!strings.Contains(err.Error(), `g.jsonl: row 1 (line 2): expected the columns question and answer`) {
 		t.Errorf("an answer without its line: %v", err)
 	}
 }
@@ -160,10 +162,162 @@ func TestKnownColumns(t *testing.T) {
 	}
 }
 
+// golds are the answers of a file's rows, or why it cannot be read.
+func golds(t *testing.T, path string) []string {
+	t.Helper()
+	set, err := Load(path, Fields{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, row := range set.Rows {
+		list = append(list, row.Gold)
+	}
+	return list
+}
+
+// An answer is what stands behind ####, in a box, or alone, without what is not seen.
+func TestGolds(t *testing.T) {
+	for content, want := range map[string]string{
+		`{"question": "a", "answer": "work\n#### 3/4"}`:                              "3/4",
+		`{"question": "a", "answer": "work\n####$1,000.50"}`:                         "1000.50",
+		`{"question": "a", "answer": "work\n#### 10, 20"}`:                           "10, 20",
+		`{"question": "a", "answer": "It is $\\boxed{\\frac12}$."}`:                  `\frac12`,
+		`{"question": "a", "answer": "\ufeff42\u200b\r\n"}`:                          "42",
+		`{"prompt": "a", "reward_model": {"ground_truth": 5.0}}`:                     "5",
+		`{"prompt": "a", "reward_model": {"ground_truth": ["x"]}}`:                   "x",
+		`{"prompt": "a", "reward_model": {"style": "rule"}, "answer": "#### 1,234"}`: "1234",
+	} {
+		if got := golds(t, file(t, "x.jsonl", content)); got[0] != want {
+			t.Errorf("%s: %q, want %q", content, got, want)
+		}
+	}
+}
+
+// Answers need not be texts: those of JSON and of Parquet are read alike.
+func TestAnswersOfOtherTypes(t *testing.T) {
+	path := func(name string) string { return filepath.Join(t.TempDir(), name) }
+	type row[T any] struct {
+		Question string `json:"question" parquet:"question"`
+		Answer   T      `json:"answer" parquet:"answer,optional"`
+	}
+	for _, ending := range Formats {
+		floats, lists, singles := path("floats"+ending), path("lists"+ending), path("singles"+ending)
+		nan := new(math.NaN())
+		if ending != ".parquet" {
+			nan = nil // JSON has no other
+		}
+		if err := errors.Join(
+			Write(floats, []row[*float64]{{"a", new(42.0)}, {"b", nil}, {"c", nan}, {"d", new(0.5)}, {"e", new(0.0)},
+				{"f", new(1e15)}}),
+			Write(singles, []row[float32]{{"a", 0.1}, {"b", 3}}),
+			Write(lists, []row[[]string]{{"a", []string{"x"}}, {"b", []string{}}})); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string][]string{floats: {"42", "", "", "0.5", "0", "1000000000000000"},
+			singles: {"0.1", "3"}, lists: {"x", ""}} {
+			if got := golds(t, path); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", filepath.Base(path), got, want)
+			}
+		}
+		two, object := path("two"+ending), path("object"+ending)
+		if err := errors.Join(Write(two, []row[[]string]{{"a", []string{"x"}}, {"b", []string{"x", "y"}}}),
+			Write(object, []row[map[string]string]{{"a", map[string]string{"x": "y"}}})); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]string{two: "row 1: answer: expected one answer, got a list of 2",
+			object: "row 0: answer: expected a text, a number or a list of one, got an object"} {
+			if ending == ".jsonl" { // rows count from 0, lines from 1
+				want = strings.NewReplacer("row 0:", "row 0 (line 1):", "row 1:", "row 1 (line 2):").Replace(want)
+			}
+			if _, err := Load(path, Fields{}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want one with %q", filepath.Base(path), err, want)
+			}
+		}
+	}
+	for written, want := range map[string]string{"42.0": "42", "4.2e1": "42", "12345678901234567890": "12345678901234567890",
+		"1e-999999999": "1e-999999999", "0.0": "0", "1.50": "1.50", "true": "true"} {
+		if got := golds(t, file(t, "x.jsonl", `{"question": "a", "answer": `+written+`}`)); got[0] != want {
+			t.Errorf("%s: %q, want %q", written, got, want)
+		}
+	}
+}
+
+// What is missing in a row is counted and named; a row that asks nothing is left out, whatever the format.
+func TestRowsThatLackSomething(t *testing.T) {
+	type row struct {
+		Question *string `json:"question" parquet:"question,optional"`
+		Answer   *string `json:"answer" parquet:"answer,optional"`
+	}
+	rows := []row{{new("a"), new("1")}, {nil, new("2")}, {new("c"), nil}, {new(" \u200b"), new("4")},
+		{new("e"), new("\ufeff")}, {new("f"), new("work\n#### ")}, {new("g"), new("7")},
+		{nil, nil}}
+	want := []string{"rows.x: 3 of 8 rows have no question, and are left out (rows 1, 3, 7)",
+		"rows.x: 4 of 8 rows have no answer, or nothing behind ####: no reply to them is right (rows 2, 4, 5, 7)"}
+	for _, ending := range Formats {
+		path := filepath.Join(t.TempDir(), "rows"+ending)
+		if err := Write(path, rows); err != nil {
+			t.Fatal(err)
+		}
+		set, err := Load(path, Fields{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Clone(want)
+		if ending == ".jsonl" {
+			want[0] = strings.Replace(want[0], "7)", "7; lines 2, 4, 8)", 1)
+			want[1] = strings.Replace(want[1], "7)", "7; lines 3, 5, 6, 8)", 1)
+		}
+		if got := set.Notes(); strings.ReplaceAll(strings.Join(got, "\n"), path, "rows.x") != strings.Join(want, "\n") {
+			t.Errorf("%s: %q", ending, got)
+		}
+		if len(set.Rows) != 5 || set.Rows[4].Index != 6 || set.Rows[4].ID != "6" {
+			t.Errorf("%s: %+v", ending, set.Rows)
+		}
+	}
+	if _, err := Load(file(t, "x.jsonl", `{"question": null, "answer": "1"}`), Fields{}); err == nil ||
+		!strings.Contains(err.Error(), "none of its 1 rows has a question") {
+		t.Errorf("a file that asks nothing: %v", err)
+	}
+	if notes := (&Set{Rows: make([]Row, 3)}).Notes(); notes != nil {
+		t.Errorf("nothing is missing: %q", notes)
+	}
+}
+
+// A byte-order mark is skipped; what is not UTF-8 is refused with its line.
+func TestEncodings(t *testing.T) {
+	const bom, line = "\xef\xbb\xbf", `{"question": "a", "answer": "1"}`
+	for name, content := range map[string]string{"x.jsonl": bom + line + "\n" + bom + line + "\n" + bom, "x.json": bom + "[" +
+		line + "," + line + "]"} {
+		if got := golds(t, file(t, name, content)); !slices.Equal(got, []string{"1", "1"}) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	type binary struct {
+		Question string `parquet:"question"`
+		Answer   []byte `parquet:"answer"`
+	}
+	path := filepath.Join(t.TempDir(), "x.parquet")
+	if err := Write(path, []binary{{"a", []byte("1")}, {"b", []byte("\xe9")}}); err != nil {
+		t.Fatal(err)
+	}
+	for want, path := range map[string]string{
+		`line 2: "{\"question\": \"caf\xe9\"}`: file(t, "l.jsonl", line+"\n{\"question\": \"caf\xe9\"}\n"),
+		"line 3: ":                             file(t, "l.json", "[\n"+line+",\n\"\xff\"]"),
+		"line 1: it is UTF-16":                 file(t, "u.jsonl", "\xff\xfe{\x00"),
+		"it is UTF-16, expected UTF-8":         file(t, "u.json", "\x00[\x00{"),
+		"row 1: answer: expected UTF-8":        path,
+	} {
+		if _, err := Load(path, Fields{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", filepath.Base(path), err, want)
+		}
+	}
+}
+
 func TestWrongFiles(t *testing.T) {
 	for want, path := range map[string]string{
-		"line 2: expected an object":     file(t, "x.jsonl", "{\"question\": \"a\"}\nnonsense\n"),
-		"expected a list of objects":     file(t, "x.json", `{"a": 1}`),
+		"line 2: not a JSON object":      file(t, "x.jsonl", "{\"question\": \"a\"}\nnonsense\n"),
+		"not a list of objects":          file(t, "x.json", `{"a": 1}`),
 		`the ending is ".csv"`:           file(t, "x.csv", "a,b"),
 		"it has no rows":                 file(t, "y.jsonl", "\n"),
 		"no such file":                   filepath.Join(t.TempDir(), "absent.json"),
@@ -216,7 +370,11 @@ func TestSplitKeepsDuplicatesTogether(t *testing.T) {
 func TestCheckFindsEverything(t *testing.T) {
 	set, err := Load(file(t, "x.jsonl", `{"question": "a", "answer": "\\dfrac12"}
 {"question": "A.", "answer": ""}
-{"question": "b", "answer": "5"}`), Fields{})
+{"question": "b", "answer": "5"}
+{"question": null, "answer": "6"}
+{"question": "c", "answer": "#### 7 apples"}
+{"question": "d \ud83d", "answer": "8"}
+{"question": "e", "answer": "####"}`), Fields{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,13 +383,14 @@ func TestCheckFindsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := Check(set, other, Characters,
-		func(row Row, reply string) bool { return row.Gold == "5" && reply == `\boxed{5}` })
+		func(row Row, reply string) bool { return row.Gold != `\dfrac12` && reply == `\boxed{`+row.Gold+"}" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(r.Duplicates, []int{1}) || !slices.Equal(r.Shared, []int{2}) ||
-		!slices.Equal(r.NoAnswer, []int{1}) ||
-		!slices.Equal(r.Unscored, []int{0}) || r.Changed != 1 || r.Longest != 2 || r.Shortest != 1 {
+		!slices.Equal(r.NoAnswer, []int{1, 6}) ||
+		!slices.Equal(r.NoQuestion, []int{3}) || !slices.Equal(r.LeftOut, []int{4, 5}) || r.Rows != 7 ||
+		!slices.Equal(r.Unscored, []int{0}) || r.Changed != 1 || r.Longest != 3 || r.Shortest != 1 {
 		t.Errorf("%+v", r)
 	}
 }

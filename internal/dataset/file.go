@@ -18,10 +18,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/parquet-go/parquet-go"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/quote"
 )
 
 // Columns is one row as it stands in the file.
@@ -33,6 +35,8 @@ type Table struct {
 	Rows []Columns
 	Hash string // SHA-256 of the file
 
+	lines  []int           // of Rows, from 1, in a file of JSON lines
+	stored []Columns       // Rows as they are written, of a Parquet file
 	schema *parquet.Schema // of a Parquet file
 }
 
@@ -63,15 +67,17 @@ func ReadOr(path string, own fs.FS, name string) (*Table, error) {
 func parse(path string, content []byte) (t *Table, err error) {
 	t = &Table{Path: path, Hash: fmt.Sprintf("%x", sha256.Sum256(content))}
 	switch ending := strings.ToLower(filepath.Ext(path)); ending {
-	case ".json":
-		err = decode(content, &t.Rows)
-		if err != nil {
-			err = fmt.Errorf("expected a list of objects: %w", err)
+	case ".json", ".jsonl":
+		if err = checkEncoding(content); err != nil {
+			break
 		}
-	case ".jsonl":
-		t.Rows, err = readLines(content)
+		if ending == ".jsonl" {
+			t.Rows, t.lines, err = readLines(content)
+		} else if err = decode(content, &t.Rows); err != nil {
+			err = fmt.Errorf("not a list of objects: %w", err)
+		}
 	case ".parquet":
-		t.Rows, t.schema, err = readParquet(content)
+		t.Rows, t.stored, t.schema, err = readParquet(content)
 	default:
 		err = fmt.Errorf("the ending is %q, expected one of %s", ending, strings.Join(Formats, ", "))
 	}
@@ -84,12 +90,34 @@ func parse(path string, content []byte) (t *Table, err error) {
 	return t, nil
 }
 
+// checkEncoding refuses what is not UTF-8: a decoder of JSON would put other characters in its place.
+func checkEncoding(content []byte) error {
+	const convert = "expected UTF-8 (`iconv -f %s -t UTF-8` converts a file)"
+	if bytes.HasPrefix(content, []byte("\xff\xfe")) || bytes.HasPrefix(content, []byte("\xfe\xff")) ||
+		bytes.IndexByte(content[:min(len(content), 4)], 0) >= 0 {
+		return fmt.Errorf("line 1: it is UTF-16, "+convert, "UTF-16")
+	}
+	n := 1
+	for line := range bytes.Lines(content) {
+		if !utf8.Valid(line) {
+			at := bytes.IndexFunc(line, func(r rune) bool { return r == utf8.RuneError })
+			return fmt.Errorf("line %d: %q is not UTF-8, "+convert, n, line[max(0, at-20):min(len(line), at+20)],
+				"WINDOWS-1252")
+		}
+		n++
+	}
+	return nil
+}
+
+// byteOrderMark may begin a file, or one of several that were joined.
+var byteOrderMark = []byte("\ufeff")
+
 // decode keeps numbers as they are written.
 func decode(content []byte, to any) error {
-	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(content, byteOrderMark)))
 	decoder.UseNumber()
 	if err := decoder.Decode(to); err != nil {
-		return err
+		return quote.JSON(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more after the first JSON value")
@@ -97,62 +125,31 @@ func decode(content []byte, to any) error {
 	return nil
 }
 
-func readLines(content []byte) ([]Columns, error) {
-	var rows []Columns
-	lines := bufio.NewReader(bytes.NewReader(content))
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 {
-			var row Columns
-			if bad := decode(line, &row); bad != nil {
-				return nil, fmt.Errorf("line %d: expected an object: %w", n, bad)
-			}
-			rows = append(rows, row)
+func readLines(content []byte) (rows []Columns, lines []int, err error) {
+	var wrong faults
+	n := 0
+	for line := range bytes.Lines(content) {
+		n++
+		if len(bytes.TrimSpace(bytes.TrimPrefix(line, byteOrderMark))) == 0 {
+			continue
 		}
-		if err != nil {
-			return rows, nil
+		var row Columns
+		if err := decode(line, &row); err != nil {
+			wrong.add(fmt.Sprintf("line %d", n), fmt.Errorf("not a JSON object: %w", err))
 		}
+		rows, lines = append(rows, row), append(lines, n)
 	}
-}
-
-// readParquet survives files that the library stumbles over.
-func readParquet(content []byte) (rows []Columns, schema *parquet.Schema, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("not a Parquet file that can be read: %v", p)
-		}
-	}()
-	file, err := parquet.OpenFile(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		return nil, nil, err
-	}
-	reader := parquet.NewGenericReader[any](file, file.Schema())
-	defer reader.Close()
-	batch := make([]any, 256)
-	for {
-		n, err := reader.Read(batch)
-		for _, row := range batch[:n] {
-			columns, ok := row.(map[string]any)
-			if !ok {
-				return nil, nil, fmt.Errorf("row %d: expected columns, got %T", len(rows), row)
-			}
-			rows = append(rows, columns)
-		}
-		clear(batch)
-		if errors.Is(err, io.EOF) {
-			return rows, file.Schema(), nil
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("after row %d: %w", len(rows), err)
-		}
-	}
+	return rows, lines, wrong.err()
 }
 
 // WriteRows writes some rows of a table in the table's own format.
 func (t *Table) WriteRows(path string, indices []int) error {
-	rows := make([]Columns, len(indices))
+	all, rows := t.Rows, make([]Columns, len(indices))
+	if t.schema != nil {
+		all = t.stored
+	}
 	for i, index := range indices {
-		rows[i] = t.Rows[index]
+		rows[i] = all[index]
 	}
 	if t.schema == nil {
 		return Write(path, rows)

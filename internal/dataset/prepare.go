@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/internal/answer"
 	"gyre/internal/hub"
 )
 
@@ -20,6 +21,9 @@ const (
 	BoxedInstruction = ` Let's think step by step and output the final answer in \boxed{your answer here}.`
 	HashInstruction  = ` Let's think step by step and output the final answer after "####".`
 )
+
+// Instructions are the ones that have a name.
+var Instructions = map[string]string{"": "", "boxed": BoxedInstruction, "hash": HashInstruction}
 
 // RewardModel is verl's column of that name.
 type RewardModel struct {
@@ -112,7 +116,7 @@ func MATH(t *Table, indices []int, split, instruction string) ([]MATHTraining, e
 		}
 		row, err := mathRow(t.Rows[index])
 		if err != nil {
-			return nil, fmt.Errorf("%s row %d: %w", t.Path, index, err)
+			return nil, fmt.Errorf("%s: %s: %w", t.Path, t.Place(index), err)
 		}
 		question := row.ExtraInfo.Question
 		row.Prompt = []Message{{Role: "user", Content: question + instruction}}
@@ -150,10 +154,10 @@ func GSM(t *Table, indices []int, split, instruction string) ([]Training, error)
 	for i, index := range indices {
 		c := t.Rows[index]
 		question, worked := textOf(c["question"]), textOf(c["answer"])
-		gold := AfterHash(worked)
-		if question == "" || gold == worked {
-			return nil, fmt.Errorf(`%s row %d: expected the columns question and answer, the latter with "#### NUMBER"`,
-				t.Path, index)
+		gold := answer.Marked(worked).Text
+		if question == "" || gold == "" {
+			return nil, fmt.Errorf(`%s: %s: expected the columns question and answer, the latter with "#### NUMBER"`,
+				t.Path, t.Place(index))
 		}
 		out = append(out, Training{
 			DataSource: GSM8K, Prompt: []Message{{Role: "user", Content: question + instruction}}, Ability: "math",

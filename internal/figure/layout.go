@@ -41,7 +41,8 @@ func newBlock(panels []Panel, columns int, width, height vg.Length) block {
 	b := block{panels, columns, width, height, make([]vg.Length, rows)}
 	for i, p := range panels {
 		row := i / columns
-		b.heads[row] = max(b.heads[row], p.headHeight(width-labelSpace))
+		head := p.titleHeight() + 6 + rowHeight*vg.Length(len(p.legend(width-labelSpace)))
+		b.heads[row] = max(b.heads[row], head)
 	}
 	return b
 }
@@ -86,18 +87,14 @@ func (b block) tall() vg.Length {
 }
 
 // draw draws the block's panels below the top of a canvas.
-func (b block) draw(c draw.Canvas, left, top vg.Length) error {
+func (b block) draw(c draw.Canvas, left, top vg.Length) {
 	rows := len(b.heads)
 	grid := make([][]*plot.Plot, rows)
 	for i := range grid {
 		grid[i] = make([]*plot.Plot, b.columns)
 	}
 	for i, p := range b.panels {
-		made, err := p.render()
-		if err != nil {
-			return err
-		}
-		grid[i/b.columns][i%b.columns] = made
+		grid[i/b.columns][i%b.columns] = p.render()
 	}
 	// The rows are aligned without their heads, and then moved apart.
 	area := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
@@ -114,7 +111,6 @@ func (b block) draw(c draw.Canvas, left, top vg.Length) error {
 			p.drawHead(made.DataCanvas(cell), b.heads[row], b.width-labelSpace)
 		}
 	}
-	return nil
 }
 
 // PNG draws the figure; one without panels says that nothing is defined.
@@ -139,9 +135,7 @@ func (f Figure) PNG(w io.Writer, dpi int) error {
 	top = writeLines(canvas, title, bold, top)
 	top = writeLines(canvas, caption, plain, top) - 6
 	for _, b := range blocks {
-		if err := b.draw(canvas, margin, top); err != nil {
-			return err
-		}
+		b.draw(canvas, margin, top)
 		top -= b.tall() + gap
 	}
 	_, err := vgimg.PngCanvas{Canvas: image}.WriteTo(w)
@@ -149,8 +143,7 @@ func (f Figure) PNG(w io.Writer, dpi int) error {
 }
 
 // SVG draws each panel by itself, as elements of a page that arranges them.
-func (f Figure) SVG() ([][]byte, error) {
-	var out [][]byte
+func (f Figure) SVG() (out [][]byte) {
 	for _, b := range f.blocks() {
 		for _, p := range b.panels {
 			if p.Wide { // narrower than in print: a page may be
@@ -159,19 +152,15 @@ func (f Figure) SVG() ([][]byte, error) {
 			single := newBlock([]Panel{p}, 1, b.width, b.height)
 			image := vgsvg.New(single.width+2*margin, single.tall()+2*margin)
 			canvas := draw.New(image)
-			if err := single.draw(canvas, margin, canvas.Max.Y-margin); err != nil {
-				return nil, err
-			}
+			single.draw(canvas, margin, canvas.Max.Y-margin)
 			var content bytes.Buffer
-			if _, err := image.WriteTo(&content); err != nil {
-				return nil, err
-			}
+			_, _ = image.WriteTo(&content) // memory takes everything
 			// Arial and its like have Liberation's widths.
 			out = append(out, bytes.ReplaceAll(content.Bytes(), []byte("font-family:Liberation Sans;"),
 				[]byte("font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;")))
 		}
 	}
-	return out, nil
+	return out
 }
 
 // wrap breaks a text into lines that fit a width.
@@ -218,11 +207,6 @@ func (p Panel) legend(width vg.Length) (rows [][]Mark) {
 }
 
 func (m Mark) labelWidth(s text.Style) vg.Length { return swatch + 3 + s.Width(m.Label) + 10 }
-
-// headHeight is that of a panel's title and legend.
-func (p Panel) headHeight(width vg.Length) vg.Length {
-	return p.titleHeight() + 6 + rowHeight*vg.Length(len(p.legend(width)))
-}
 
 func (p Panel) titleHeight() vg.Length {
 	if p.Title == "" {

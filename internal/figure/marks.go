@@ -26,7 +26,7 @@ type frame struct {
 func (f *frame) at(m Mark, i int) plotter.XY { return plotter.XY{X: f.x.of(m.X[i]), Y: f.y.of(m.Y[i])} }
 
 // add draws a mark.
-func (f *frame) add(m Mark) error {
+func (f *frame) add(m Mark) {
 	switch m.Kind {
 	case Line:
 		f.addLine(m)
@@ -42,13 +42,12 @@ func (f *frame) add(m Mark) error {
 	case Area:
 		f.below = append(f.below, &plotter.Line{XYs: f.points(m), FillColor: m.Color})
 	case Boxes:
-		return f.addBoxes(m)
+		f.addBoxes(m)
 	case Words:
 		f.addWords(m)
 	case Tiles:
 		f.addTiles(m)
 	}
-	return nil
 }
 
 // points are those of a mark that can be drawn.
@@ -164,15 +163,15 @@ func (l *writing) add(at plotter.XY, text string, s text.Style) {
 	l.XYs, l.Labels.Labels, l.TextStyle = append(l.XYs, at), append(l.Labels.Labels, text), append(l.TextStyle, s)
 }
 
-func (f *frame) addBoxes(m Mark) error {
+func (f *frame) addBoxes(m Mark) {
 	for i, x := range m.X {
 		values := make(plotter.Values, len(m.Groups[i]))
 		for k, v := range m.Groups[i] {
 			values[k] = f.y.of(v)
 		}
 		box, err := plotter.NewBoxPlot(barWidth, x, values)
-		if err != nil {
-			return err
+		if err != nil { // of no values, or of some that are not finite: nothing is defined
+			continue
 		}
 		box.FillColor = Light(m.Color)
 		box.BoxStyle.Width, box.BoxStyle.Color = vg.Points(0.7), Ink
@@ -180,7 +179,6 @@ func (f *frame) addBoxes(m Mark) error {
 		box.GlyphStyle = draw.GlyphStyle{Color: Ink, Radius: vg.Points(1.2), Shape: draw.RingGlyph{}}
 		f.lines = append(f.lines, box)
 	}
-	return nil
 }
 
 func (f *frame) addWords(m Mark) {

@@ -2,7 +2,10 @@
 package nearest
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/xrash/smetrics"
@@ -30,6 +33,21 @@ func Hint(word string, candidates []string) string {
 		return fmt.Sprintf(" (did you mean %s?)", match)
 	}
 	return ""
+}
+
+// Keys is an error that names the first key of a JSON object, in alphabetical order, that is none of the known ones. It
+// is nil where data is no object: whoever decodes it says so.
+func Keys(data []byte, known ...string) error {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) != nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if !slices.Contains(known, key) {
+			return fmt.Errorf("there is no key %.80q%s: expected %s", key, Hint(key, known), strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 func fold(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }

@@ -22,6 +22,7 @@ type decoder struct {
 	root    reflect.Type
 	// overrides have the text that counts where a string is wanted (run.name=2024).
 	overrides map[string]override
+	removed   map[string]Removed
 	// loose takes values of JSON and of Go, and strings as they are typed on a command line: "3", "6x8", rows on lines.
 	loose bool
 }
@@ -38,6 +39,12 @@ func (d *decoder) table(path string, raw map[string]any, to reflect.Value) {
 	setBy := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		field, ok := fieldByKey(to.Type(), key)
+		if gone, was := d.removed[indices.ReplaceAllString(join(path, key), "")]; was && !ok {
+			if raw[key] != gone.Value {
+				d.report(join(path, key), "is gone: %s", gone.Instead)
+			}
+			continue
+		}
 		if !ok {
 			d.unknown(path, key, to.Type())
 			continue

@@ -27,6 +27,8 @@ import (
 type Document struct {
 	// Keys of the document in the order in which they are written, without those of overrides.
 	Keys []toml.Key
+	// Removed are keys that are no more, elements of lists without their number.
+	Removed map[string]Removed
 
 	name      string
 	tree      map[string]any
@@ -56,11 +58,22 @@ func Parse(name string, data []byte) *Document {
 	return d
 }
 
+// Removed is a key that earlier documents have: what is said to those who set it, and the value that may still stand
+// there, as it does what is done now anyway; nil: none.
+type Removed struct {
+	Value   any
+	Instead string
+}
+
+// indices are those of elements in a path.
+var indices = regexp.MustCompile(`\.\d+`)
+
 // Decode sets the struct that to points to: defaults first, then what the document and its overrides say.
 func (d *Document) Decode(to any) {
 	v := reflect.ValueOf(to).Elem()
 	setDefaults(v)
-	(&decoder{report: d.Report, defined: d.defined, root: v.Type(), overrides: d.overrides}).table("", d.tree, v)
+	(&decoder{report: d.Report, defined: d.defined, root: v.Type(), overrides: d.overrides,
+		removed: d.Removed}).table("", d.tree, v)
 }
 
 // Defined reports whether the document or an override sets a path, such as validation.envs.0.groups.
@@ -85,6 +98,10 @@ func (d *Document) Override(text string) {
 	}
 	if plain := brackets.ReplaceAllString(key, ".$1"); plain != key {
 		malformed("elements are named with dots: %s=%s", plain, value)
+		return
+	}
+	if _, is, whole := tomlValue(value); is && !whole {
+		malformed("expected a value and nothing behind it; put a text into quotes: %s='\"…\"'", key)
 		return
 	}
 	d.overrides[key] = override{text, value}
@@ -122,12 +139,22 @@ func (d *Document) Override(text string) {
 	tree[path[len(path)-1]] = Value(value)
 }
 
+// tomlValue reads a text that begins with a TOML value, if it does; whole tells that nothing is behind the value, such
+// as a comment.
+func tomlValue(text string) (value any, is, whole bool) {
+	document, list := map[string]any{}, map[string]any{}
+	if _, err := toml.Decode("v = "+text, &document); err != nil {
+		return nil, false, false
+	}
+	_, err := toml.Decode("v = ["+text+"]", &list) // a comment would hide the bracket
+	return document["v"], true, err == nil
+}
+
 // Value reads a TOML value; anything else is a string without its quotes.
 func Value(text string) any {
 	text = strings.TrimSpace(text)
-	document := map[string]any{}
-	if _, err := toml.Decode("v = "+text, &document); err == nil && len(document) == 1 {
-		return document["v"]
+	if value, _, whole := tomlValue(text); whole {
+		return value
 	}
 	if x, err := strconv.ParseFloat(text, 64); err == nil { // .5 and 1. are no TOML
 		return x

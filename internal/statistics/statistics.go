@@ -78,16 +78,19 @@ func Student(p, freedom float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(p)
 }
 
-// MeanInterval is the mean with Student's two-sided interval of the given confidence around it; the interval is NaN
-// for fewer than two values.
-func MeanInterval(values []float64, confidence float64) (mean, low, high float64) {
-	mean = Mean(values)
-	if len(values) < 2 {
-		return mean, math.NaN(), math.NaN()
+// Estimate is a number with its interval; NaN where there is none.
+type Estimate struct{ Value, Low, High float64 }
+
+// MeanInterval is the mean with Student's two-sided interval of the given confidence around it, which takes two
+// values that differ: how far equal values would have spread is not known.
+func MeanInterval(values []float64, confidence float64) Estimate {
+	mean, deviation := Mean(values), Deviation(values)
+	if !(deviation > 0) {
+		return Estimate{mean, math.NaN(), math.NaN()}
 	}
 	n := float64(len(values))
-	half := Student((1+confidence)/2, n-1) * Deviation(values) / math.Sqrt(n)
-	return mean, mean - half, mean + half
+	half := Student((1+confidence)/2, n-1) * deviation / math.Sqrt(n)
+	return Estimate{mean, mean - half, mean + half}
 }
 
 // resamples of the bootstrap: the interval's ends then move by about a hundredth of its width from one stream of
@@ -95,12 +98,14 @@ func MeanInterval(values []float64, confidence float64) (mean, low, high float64
 const resamples = 5000
 
 // Bootstrap gives a statistic of samples its percentile interval: values are drawn again with replacement, within each
-// row of a sample by itself, so that every row keeps its weight. The interval is NaN where no row has two values or the
-// statistic is not defined. The statistic does not keep what it is given, which the next draw overwrites.
-func Bootstrap(confidence float64, statistic func(...[][]float64) float64, samples ...[][]float64) (low, high float64) {
+// row of a sample by itself, so that every row keeps its weight. The interval is NaN where no row has two values, where
+// the statistic is not defined, and where drawing again does not change it: nothing is known of its spread then. The
+// statistic does not keep what it is given, which the next draw overwrites.
+func Bootstrap(confidence float64, statistic func(...[][]float64) float64, samples ...[][]float64) Estimate {
 	varies := slices.ContainsFunc(slices.Concat(samples...), func(row []float64) bool { return len(row) > 1 })
-	if !varies || math.IsNaN(statistic(samples...)) {
-		return math.NaN(), math.NaN()
+	value := statistic(samples...)
+	if !varies || math.IsNaN(value) {
+		return Estimate{value, math.NaN(), math.NaN()}
 	}
 	random := rand.New(rand.NewPCG(1, 2)) // the same values have the same interval
 	values := make([]float64, resamples)
@@ -122,17 +127,45 @@ func Bootstrap(confidence float64, statistic func(...[][]float64) float64, sampl
 		values[i] = statistic(drawn...)
 	}
 	slices.Sort(values)
-	return sortedQuantile((1-confidence)/2, values), sortedQuantile((1+confidence)/2, values)
+	low, high := sortedQuantile((1-confidence)/2, values), sortedQuantile((1+confidence)/2, values)
+	if low == high {
+		low, high = math.NaN(), math.NaN()
+	}
+	return Estimate{value, low, high}
+}
+
+// InterquartileMean is the mean of the middle half of a sample, all rows together (Agarwal et al. 2021): the lowest and
+// the highest quarter are left out, each rounded down to whole values.
+func InterquartileMean(sample ...[][]float64) float64 {
+	all := slices.Concat(sample[0]...)
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(all)
+	cut := len(all) / 4
+	return Mean(all[cut : len(all)-cut])
+}
+
+// ProbabilityOfImprovement is the probability that a value of one sample is higher than one of another in the same row,
+// averaged over the rows that both have (Agarwal et al. 2021: a row is a task, its values are those of runs).
+func ProbabilityOfImprovement(samples ...[][]float64) float64 {
+	var rows []float64
+	for i := range min(len(samples[0]), len(samples[1])) {
+		if share := Superiority(samples[0][i], samples[1][i]); !math.IsNaN(share) {
+			rows = append(rows, share)
+		}
+	}
+	return Mean(rows)
 }
 
 // Wilson is the score interval of a binomial proportion (Wilson 1927), which stays within [0, 1].
-func Wilson(share float64, n int, confidence float64) (low, high float64) {
+func Wilson(measured float64, n int, confidence float64) Estimate {
 	z := distuv.UnitNormal.Quantile((1 + confidence) / 2)
-	share, m := min(max(share, 0), 1), float64(n)
+	share, m := min(max(measured, 0), 1), float64(n)
 	centre := (share + z*z/(2*m)) / (1 + z*z/m)
 	half := z / (1 + z*z/m) * math.Sqrt(share*(1-share)/m+z*z/(4*m*m))
 	// At 0 and 1 an end is the share itself, which rounding would miss.
-	return min(max(centre-half, 0), share), max(min(centre+half, 1), share)
+	return Estimate{measured, min(max(centre-half, 0), share), max(min(centre+half, 1), share)}
 }
 
 // Cosine of two vectors from their inner product and their squared norms. It does not exist where either has no length.

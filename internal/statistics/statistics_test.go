@@ -54,13 +54,21 @@ func TestStudent(t *testing.T) {
 	} {
 		near(t, "t quantile", Student(c.p, c.freedom), c.want, 1e-4)
 	}
-	mean, low, high := MeanInterval([]float64{1, 2, 3, 4}, .95)
+	e := MeanInterval([]float64{1, 2, 3, 4}, .95)
 	half := 3.18245 * math.Sqrt(5./3) / 2
-	near(t, "mean", mean, 2.5, 0)
-	near(t, "low", low, 2.5-half, 1e-4)
-	near(t, "high", high, 2.5+half, 1e-4)
-	if mean, low, high := MeanInterval([]float64{5}, .95); mean != 5 || !math.IsNaN(low) || !math.IsNaN(high) {
-		t.Errorf("one value: %v [%v, %v]", mean, low, high)
+	near(t, "mean", e.Value, 2.5, 0)
+	near(t, "low", e.Low, 2.5-half, 1e-4)
+	near(t, "high", e.High, 2.5+half, 1e-4)
+	if e := MeanInterval([]float64{5}, .95); e.Value != 5 || !math.IsNaN(e.Low) || !math.IsNaN(e.High) {
+		t.Errorf("one value: %+v", e)
+	}
+	mean := func(samples ...[][]float64) float64 { return Mean(samples[0][0]) }
+	for what, e := range map[string]Estimate{"mean": MeanInterval([]float64{5, 5}, .95),
+		"bootstrap":   Bootstrap(.95, mean, [][]float64{{5, 5, 5}}),
+		"probability": Bootstrap(.95, ProbabilityOfImprovement, [][]float64{{3, 4}}, [][]float64{{1, 2}})} {
+		if !Finite(e.Value) || !math.IsNaN(e.Low) || !math.IsNaN(e.High) {
+			t.Errorf("%s of values that say nothing of its spread: %+v", what, e)
+		}
 	}
 }
 
@@ -70,15 +78,15 @@ func TestWilson(t *testing.T) {
 		n         int
 		low, high float64
 	}{{.5, 10, .2366, .7634}, {0, 20, 0, .1611}, {1, 20, .8389, 1}, {.3, 200, .24075, .36679}} {
-		low, high := Wilson(c.share, c.n, .95)
-		near(t, "low", low, c.low, 1e-4)
-		near(t, "high", high, c.high, 1e-4)
+		e := Wilson(c.share, c.n, .95)
+		near(t, "low", e.Low, c.low, 1e-4)
+		near(t, "high", e.High, c.high, 1e-4)
 	}
-	if low, high := Wilson(0, 5, .95); low != 0 || high >= 1 {
-		t.Errorf("no success: [%v, %v]", low, high)
+	if e := Wilson(0, 5, .95); e.Low != 0 || e.High >= 1 {
+		t.Errorf("no success: %+v", e)
 	}
-	if low, high := Wilson(1, 5, .95); high != 1 || low <= 0 {
-		t.Errorf("all successes: [%v, %v]", low, high)
+	if e := Wilson(1, 5, .95); e.High != 1 || e.Low <= 0 {
+		t.Errorf("all successes: %+v", e)
 	}
 }
 

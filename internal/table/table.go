@@ -65,13 +65,16 @@ func Percent(share float64) Cell {
 }
 
 // PercentBetween is a share with its interval, which is left out where it is NaN.
-func PercentBetween(share, low, high float64) Cell {
-	c := Percent(share)
-	if c.Low, c.High = low, high; c.Text != "" && !math.IsNaN(low) {
-		c.Text += fmt.Sprintf(" [%.1f, %.1f]", 100*low, 100*high)
+func PercentBetween(share statistics.Estimate) Cell {
+	c := Between(share)
+	if c.Text = Percent(share.Value).Text; c.Text != "" && !math.IsNaN(share.Low) {
+		c.Text += fmt.Sprintf(" [%.1f, %.1f]", 100*share.Low, 100*share.High)
 	}
 	return c
 }
+
+// Between is an estimate with its interval.
+func Between(e statistics.Estimate) Cell { return Cell{Value: e.Value, Low: e.Low, High: e.High} }
 
 // Share is a share of n independent trials, which people read in percent with its 95 % interval (Wilson's); without an
 // interval where n is 0.
@@ -79,8 +82,7 @@ func Share(share float64, n int) Cell {
 	if n == 0 || math.IsNaN(share) {
 		return Percent(share)
 	}
-	low, high := statistics.Wilson(share, n, 0.95)
-	return PercentBetween(share, low, high)
+	return PercentBetween(statistics.Wilson(share, n, 0.95))
 }
 
 // Values are the numbers of a column with the ends of their intervals; NaN where there is none.
@@ -269,6 +271,9 @@ func (t *Table) HTML() template.HTML {
 	}
 	return template.HTML(t.writer(t.shown(), nil).RenderHTML()) // the library escapes what the cells hold
 }
+
+// Markdown is the table for a document.
+func (t *Table) Markdown() string { return t.writer(t.shown(), nil).RenderMarkdown() + "\n" }
 
 // shown are the columns for people.
 func (t *Table) shown() (columns []int) {

@@ -47,6 +47,9 @@ func TestOneTableManyForms(t *testing.T) {
 		!strings.Contains(html, "81.4 % [78.9, 83.7]") {
 		t.Errorf("HTML:\n%s", html)
 	}
+	if text := s.Markdown(); !strings.Contains(text, "| a,b | 2 | - |") {
+		t.Errorf("Markdown:\n%s", text)
+	}
 }
 
 // No line is wider than the terminal: text is broken, and columns that do not fit follow below with the first one
@@ -72,6 +75,22 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	narrow := wide.Text(40)
 	if strings.Count(narrow, "sokoban") < 2 {
 		t.Errorf("the first column is not repeated:\n%s", narrow)
+	}
+}
+
+// Where no terminal shows a table, a row is a line and no word is broken.
+func TestAPipeGetsARowInALine(t *testing.T) {
+	t.Setenv("COLUMNS", "")
+	wide := New("condition", "verdict", "directory")
+	path := "studies/lr/runs/" + strings.Repeat("long_name_of_a_condition,", 6) + "/seed_1"
+	wide.Add("a", strings.Repeat("words ", 20), path)
+	if got := write(t, func(w *bytes.Buffer) error { return wide.Write(w) }); strings.Count(got, "\n") != 2 ||
+		!strings.Contains(got, path) {
+		t.Errorf("in a pipe:\n%s", got)
+	}
+	t.Setenv("COLUMNS", "60")
+	if got := write(t, func(w *bytes.Buffer) error { return wide.Write(w) }); strings.Contains(got, path) {
+		t.Errorf("$COLUMNS is not kept to:\n%s", got)
 	}
 }
 

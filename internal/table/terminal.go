@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -17,16 +18,24 @@ import (
 const UnknownWidth = 80
 
 // Width is the number of columns of the terminal behind w; else of $COLUMNS; else UnknownWidth.
-func Width(w io.Writer) int {
+func Width(w io.Writer) int { return widthOr(w, UnknownWidth) }
+
+// Room is the number of columns that a table may take: Width, but what it needs where no terminal shows it, so that
+// programs find a row in one line and its words whole.
+func Room(w io.Writer) int { return widthOr(w, math.MaxInt32) }
+
+func widthOr(w io.Writer, unknown int) int {
 	if file, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			return width
+		} else if term.IsTerminal(int(file.Fd())) {
+			unknown = UnknownWidth
 		}
 	}
 	if width, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && width > 0 {
 		return width
 	}
-	return UnknownWidth
+	return unknown
 }
 
 const (
@@ -34,10 +43,11 @@ const (
 	longestWord = 24 // longer ones are broken where a column has to become narrower
 )
 
-// Write lays the table out for the terminal behind w. Where it is too wide, columns of text are broken into several
-// lines; where that is not enough, further columns follow below, each time after the first one.
+// Write lays the table out for the terminal behind w; without one each row is a line. Where it is too wide, columns of
+// text are broken into several lines; where that is not enough, further columns follow below, each time after the first
+// one.
 func (t *Table) Write(w io.Writer) error {
-	_, err := io.WriteString(w, t.Text(Width(w)))
+	_, err := io.WriteString(w, t.Text(Room(w)))
 	return err
 }
 

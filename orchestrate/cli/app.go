@@ -4,7 +4,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"embed"
 	"fmt"
 	"io"
 	"os"
@@ -22,10 +24,11 @@ import (
 
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
-	return []*cli.Command{demoCommand(), trainCommand(), evalCommand(), analyzeCommand(), sftCommand(),
+	return []*cli.Command{initCommand(), demoCommand(), trainCommand(), evalCommand(), analyzeCommand(), sftCommand(),
 		serveCommand(), chatCommand(), generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(),
 		dataCommand(), plotCommand(), componentsCommand(), reportCommand(), runsCommand(), episodesCommand(),
-		uiCommand(), sweepCommand(), searchCommand(), modelCommand(), envCommand(),
+		uiCommand(), whyCommand(), whatIfCommand(), sweepCommand(), searchCommand(), estimatorCommand(), modelCommand(),
+		envCommand(),
 		configCommand(), doctorCommand(), helpCommand(), versionCommand(), completionCommand()}
 }
 
@@ -149,51 +152,32 @@ func versionCommand() *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "the commit and the compiler that made this program",
 		Action: func(c *cli.Context) error {
-			_, err := fmt.Fprintln(c.App.Writer, c.App.Version)
-			return err
+			return printf(c, "%s\n", c.App.Version)
 		},
 	}
 }
 
 // Shells ask the program itself what fits: words of commands, or flags where one has been begun. Where nothing does,
 // files do.
-var completions = map[string]string{
-	"bash": `_gyre() {
-  local current="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}")
-  [[ $current == -* ]] && words+=("$current")
-  COMPREPLY=($(compgen -W "$("${words[@]}" ` + completionFlag + ` 2>/dev/null)" -- "$current"))
-}
-complete -o bashdefault -o default -F _gyre gyre
-`,
-	"zsh": `#compdef gyre
-_gyre() {
-  local -a before found
-  before=("${(@)words[1,CURRENT-1]}")
-  [[ ${words[CURRENT]} == -* ]] && before+=("${words[CURRENT]}")
-  found=("${(@f)$("${before[@]}" ` + completionFlag + ` 2>/dev/null)}")
-  [[ -n ${found[1]} ]] && compadd -a found || _files
-}
-compdef _gyre gyre
-`,
-}
+//
+//go:embed completion
+var completions embed.FS
 
 func completionCommand() *cli.Command {
-	shells := []string{"bash", "zsh", "fish"}
 	return &cli.Command{
 		Name: "completion", Usage: "completions for a shell", ArgsUsage: "bash|zsh|fish",
 		Action: func(c *cli.Context) error {
 			shell := c.Args().First()
-			script, ok := completions[shell]
 			if shell == "fish" {
-				var err error
-				if script, err = c.App.ToFishCompletion(); err != nil {
-					return err
-				}
-			} else if !ok {
-				return Usagef("no completions for %q%s: expected bash, zsh or fish", shell, nearest.Hint(shell, shells))
+				script, err := c.App.ToFishCompletion()
+				return cmp.Or(err, printf(c, "%s", script))
 			}
-			_, err := fmt.Fprint(c.App.Writer, script)
-			return err
+			script, err := completions.ReadFile("completion/" + shell)
+			if err != nil {
+				return Usagef("no completions for %q%s: expected bash, zsh or fish", shell,
+					nearest.Hint(shell, []string{"bash", "zsh", "fish"}))
+			}
+			return printf(c, "%s", script)
 		},
 	}
 }

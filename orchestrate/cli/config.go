@@ -20,10 +20,33 @@ import (
 	"gyre/orchestrate/experiment"
 )
 
-// loadConfig reads the command's arguments, CONFIG [key=value ...], and prints warnings. Environments are checked too:
-// a wrong tag or option is reported with its line, together with everything else. given says whether the run gets its
-// episodes from a file: it then needs no environments. others are arguments that the command reads itself.
-func loadConfig(c *cli.Context, given func(*config.Config) bool, others ...string) (*config.Config, error) {
+// loadConfig is readConfig, and prints warnings.
+func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config, error) {
+	loaded, err := readConfig(c, given)
+	if err != nil {
+		return nil, err
+	}
+	judged := loaded
+	if given(loaded) {
+		judged = loaded.Given()
+	}
+	warnAll(c, judged.Warnings())
+	return loaded, nil
+}
+
+// warnAll prints warnings, of ranks on the one that speaks.
+func warnAll(c *cli.Context, list []string) {
+	for _, w := range list {
+		if !silentRank() {
+			warn(c, w)
+		}
+	}
+}
+
+// readConfig reads the command's arguments, CONFIG [key=value ...]. Environments are checked too: a wrong
+// tag or option is reported with its line, together with everything else. given says whether the run gets its episodes
+// from a file: it then needs no environments. others are arguments that the command reads itself.
+func readConfig(c *cli.Context, given func(*config.Config) bool, others ...string) (*config.Config, error) {
 	path, overrides := c.Args().First(), slices.DeleteFunc(c.Args().Tail(), func(word string) bool {
 		return slices.Contains(others, word)
 	})
@@ -49,18 +72,7 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool, others ...strin
 		return nil, Usagef("%s is a directory, expected a configuration (TOML) or a run's directory, which has a "+
 			"config.toml", path)
 	}
-	loaded, err := config.LoadFor(given, path, overrides, experiment.CheckEnvironments(c.Context))
-	if err != nil || silentRank() {
-		return loaded, err
-	}
-	judged := loaded
-	if given(loaded) {
-		judged = loaded.Given()
-	}
-	for _, w := range judged.Warnings() {
-		warn(c, w)
-	}
-	return loaded, nil
+	return config.LoadFor(given, path, overrides, experiment.CheckEnvironments(c.Context))
 }
 
 // runArgument is the run's directory that a command was given in place of a configuration; "" = none.
@@ -79,7 +91,7 @@ func configCommand() *cli.Command {
 		Name: "config", Usage: "configurations of other programs",
 		Subcommands: []*cli.Command{{
 			Name: "translate", Usage: "write RAGEN's or verl's settings as a configuration",
-			ArgsUsage: "[key=value ...]",
+			ArgsUsage: "[SCRIPT] [key=value ...]",
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "config-name", Aliases: []string{"cn"},
 					Usage: "start from RAGEN's task `NAME`: _2_sokoban"},
@@ -101,8 +113,7 @@ func translateConfig(c *cli.Context) error {
 		if lines == "" {
 			return Usagef("no key contains %s", strings.Join(c.Args().Slice(), " or "))
 		}
-		_, err := io.WriteString(c.App.Writer, lines)
-		return err
+		return printf(c, "%s", lines)
 	}
 	var words []string
 	for _, flag := range []string{"config-name", "yaml", "config", "train-sh"} {
@@ -116,9 +127,9 @@ func translateConfig(c *cli.Context) error {
 	if module := c.String("m"); module != "" {
 		words = append(words, "-m="+module)
 	}
-	result, err := translate.Words(append(words, c.Args().Slice()...), experiment.CheckEnvironments(c.Context))
-	if err != nil {
-		return Usagef("%w", err)
+	result, problem := translate.Words(append(words, c.Args().Slice()...), experiment.CheckEnvironments(c.Context))
+	if result.Document == nil {
+		return Usagef("%w", problem)
 	}
 	for _, u := range result.Unused {
 		fmt.Fprintf(c.App.ErrWriter, "no counterpart: %s=%s: %s\n", u.Key, u.Value, u.Why)
@@ -131,9 +142,14 @@ func translateConfig(c *cli.Context) error {
 		fmt.Fprintf(c.App.ErrWriter, "run it with: gyre train %s %s\n", cmp.Or(file, "FILE"),
 			strings.Join(result.Command, " "))
 	}
+	text, err := result.Text(problem), error(nil)
 	if file != "" {
-		return atomicfile.Write(file, func(w io.Writer) error { _, err := w.Write(result.Document); return err })
+		err = atomicfile.Write(file, func(w io.Writer) error { _, err := w.Write(text); return err })
+	} else {
+		err = printf(c, "%s", text)
 	}
-	_, err = c.App.Writer.Write(result.Document)
+	if err == nil && problem != nil {
+		err = Usagef("%s is written, and lacks something: %w", cmp.Or(file, "the configuration"), problem)
+	}
 	return err
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -62,17 +61,20 @@ func dataShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	from := c.Int("from")
-	if from >= len(set.Rows) {
-		return Usagef("--from: %s has rows 0 to %d, got %d", set.Path, len(set.Rows)-1, from)
+	from, last := c.Int("from"), set.Rows[len(set.Rows)-1].Index
+	if from > last {
+		return Usagef("--from: %s has rows 0 to %d, got %d", set.Path, last, from)
 	}
-	rows := set.Rows[from:]
+	rows := slices.DeleteFunc(slices.Clone(set.Rows), func(r dataset.Row) bool { return r.Index < from })
 	if n := c.Int("rows"); n > 0 {
 		rows = rows[:min(n, len(rows))]
 	}
 	out := c.App.Writer
 	if !c.Bool("json") {
 		fmt.Fprintf(out, "%s: %d rows, SHA-256 %s\n", set.Path, len(set.Rows), set.Hash)
+	}
+	for _, note := range set.Notes() {
+		warn(c, note)
 	}
 	for _, row := range rows {
 		if c.Bool("json") {
@@ -110,9 +112,8 @@ func dataSplit(c *cli.Context) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s: %d rows for training, %d for validation (seed %d)\n", dir, len(train),
-		len(held), c.Int64("seed"))
-	return err
+	return printf(c, "%s: %d rows for training, %d for validation (seed %d)\n", dir, len(train), len(held),
+		c.Int64("seed"))
 }
 
 func dataCheck(c *cli.Context) error {
@@ -142,15 +143,16 @@ func dataCheck(c *cli.Context) error {
 	if c.Bool("json") {
 		err = printJSON(c, report)
 	} else {
-		err = printReport(c.App.Writer, report)
+		err = printReport(c, report)
 	}
 	var problems []string
 	note := func(rows []int, what string) {
 		if len(rows) > 0 {
-			problems = append(problems, fmt.Sprintf("%d %s (%s)", len(rows), what, some(rows)))
+			problems = append(problems, fmt.Sprintf("%d %s (%s)", len(rows), what, dataset.Named(rows)))
 		}
 	}
 	note(report.Shared, "problems also occur in "+c.String("against"))
+	note(report.NoQuestion, "have no question")
 	note(report.NoAnswer, "have no answer")
 	note(report.Unscored, "answers do not score when given back")
 	if limit := c.Int("max-prompt"); limit > 0 && report.Longest > limit {
@@ -163,31 +165,20 @@ func dataCheck(c *cli.Context) error {
 	return err
 }
 
-func printReport(w io.Writer, r dataset.Report) error {
+func printReport(c *cli.Context, r dataset.Report) error {
+	w := c.App.Writer
 	fmt.Fprintf(w, "%s\n  rows              %d\n  SHA-256           %s\n", r.Path, r.Rows, r.SHA256)
 	for _, source := range slices.Sorted(maps.Keys(r.Sources)) {
 		fmt.Fprintf(w, "  source            %s: %d\n", source, r.Sources[source])
 	}
-	_, err := fmt.Fprintf(w, `  duplicates        %d %s
-  shared problems   %d %s
-  without answer    %d %s
-  answers unscored  %d %s
-  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply wrong
-  prompts           %d to %d %s, median %d
-`, len(r.Duplicates), some(r.Duplicates), len(r.Shared), some(r.Shared), len(r.NoAnswer), some(r.NoAnswer),
-		len(r.Unscored), some(r.Unscored), r.Changed, r.Shortest, r.Longest, r.Unit, r.Median)
-	return err
-}
-
-// some names the first few rows.
-func some(rows []int) string {
-	const shown = 5
-	text := strings.Trim(strings.ReplaceAll(fmt.Sprint(rows[:min(shown, len(rows))]), " ", ", "), "[]")
-	switch {
-	case text == "":
-		return ""
-	case len(rows) > shown:
-		text += ", …"
+	for _, l := range []struct {
+		what string
+		rows []int
+	}{{"duplicates", r.Duplicates}, {"  other answer", r.OtherAnswer}, {"same id", r.SameID}, {"shared problems", r.Shared}, {"without question", r.NoQuestion},
+		{"without answer", r.NoAnswer}, {"text left out", r.LeftOut}, {"answers unscored", r.Unscored}} {
+		fmt.Fprintf(w, "  %-18s%d %s\n", l.what, len(l.rows), dataset.Named(l.rows))
 	}
-	return "rows " + text
+	return printf(c, `  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply wrong
+  prompts           %d to %d %s, median %d
+`, r.Changed, r.Shortest, r.Longest, r.Unit, r.Median)
 }

@@ -66,8 +66,7 @@ func dataPrepare(c *cli.Context) error {
 		return Usagef("--answer-format, --split and --train are for math500 and gsm8k")
 	}
 	format := cmp.Or(c.String("answer-format"), set.format)
-	instruction, known := map[string]string{"": "", "boxed": dataset.BoxedInstruction,
-		"hash": dataset.HashInstruction}[format]
+	instruction, known := dataset.Instructions[format]
 	if !known {
 		return Usagef("--answer-format: expected boxed or hash, got %q", format)
 	}
@@ -79,9 +78,7 @@ func dataPrepare(c *cli.Context) error {
 	if err := dataset.Write(filepath.Join(p.dir, "dataset.json"), []preparation{*p}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.App.Writer, "%s: %d rows for training, %d held out\n", p.dir, p.Rows["train"],
-		p.Rows["test"])
-	return err
+	return printf(c, "%s: %d rows for training, %d held out\n", p.dir, p.Rows["train"], p.Rows["test"])
 }
 
 // source reads one input file, from the hub where none is given.

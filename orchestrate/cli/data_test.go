@@ -140,10 +140,42 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 			t.Errorf("seed %d shows %q, %v", seed, env.Observe(), err)
 		}
 	}
-	options["overlong"] = "error"
-	if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(),
-		fmt.Sprintf("row 1: the prompt has %d tokens", lengths[long])) {
-		t.Error(err)
+}
+
+// What is missing in a file, and what reading left out of it, is named with its rows.
+func TestDataCheckNamesRows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.jsonl")
+	if err := os.WriteFile(file, []byte(`{"question":"a","answer":"#### 42 apples"}
+{"question":null,"answer":"1"}
+{"question":"b","answer":null}
+{"question":"c","answer":"work\n####"}
+{"question":"d","answer":5.0}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := with(t, "", "data", "check", file)
+	for _, want := range []string{"rows              5\n", "without question  1 rows 1\n", "without answer    2 rows 2, 3\n",
+		"text left out     1 rows 0\n", "answers unscored  0"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in %s", want, stdout)
+		}
+	}
+	if code != exitcode.Failed || !strings.Contains(stderr, "1 have no question (rows 1); 2 have no answer (rows 2, 3)") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	_, stdout, stderr = with(t, "", "data", "show", file, "--from", "2", "--rows", "1")
+	if !strings.Contains(stdout, "\nrow 2, ") || !strings.Contains(stderr, "1 of 5 rows have no question") {
+		t.Errorf("rows from 2 on: %s%s", stdout, stderr)
+	}
+	if _, stdout, _ = with(t, "", "grade", "--audit", file); !strings.Contains(stdout, `{"row":3,"id":"3"`) {
+		t.Errorf("audit: %s", stdout)
+	}
+	for reply, want := range map[string]string{"#### $42.0": "success, return 1", "42": "success, return 1",
+		"#### 42 pears": "failed, return 0"} {
+		_, stdout, stderr := env(reply+"\n", "play", "Dataset", "--seed", "10000", "file="+file, "shuffle=false")
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q: %s%s", reply, stdout, stderr)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -121,7 +122,7 @@ func diagnose(model string, on torch.Placement, why string) (out findings, err e
 			"float32 and bfloat16 can be chosen on any machine")
 	}
 	out.add("GPUs", torch.CUDAInfo(), "")
-	gap, err := experiment.ProveExact(model, on)
+	gap, err := session.ProveExact(model, on)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("exactness test: %w", err)
@@ -150,7 +151,7 @@ func doctorRanks(c *cli.Context) error {
 	cfg.Model.Device = on.Device
 	return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, _ *metrics.Console) error {
 		on.Device = cfg.Model.Device // this rank's GPU
-		if world == nil {
+		if world.Size() == 1 {
 			return Usagef("--ranks needs 2 or more: one rank sends nothing")
 		}
 		var out findings
@@ -179,7 +180,7 @@ func (f *findings) bandwidth(ctx context.Context, world *ranks.World, on torch.P
 	const width = 64
 	shape := torch.ModelConfig{Family: torch.Llama, VocabSize: int64(mib << 20 / 4 / width), HiddenSize: width,
 		IntermediateSize: width, NumLayers: 1, NumHeads: 1, NumKVHeads: 1,
-		HeadDim: width, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 1e4, RopeFactor: 1, TieEmbeddings: true,
+		HeadDim: width, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true,
 		Placement: on}
 	model, err := torch.NewShardedModel(shape, world.Group(), torch.ShardConfig{Shard: torch.ShardNone})
 	if err != nil {

@@ -86,6 +86,7 @@ var notRun = map[string]string{
 	"make ":                   "builds, tests and measures; make demo is gyre demo",
 	"bash scripts/get-smol":   "downloads; a stand-in lies in its place",
 	"gyre model pull":         "downloads; a stand-in lies in its place",
+	"gyre why":                "needs the checkpoint of the step before; its own test keeps it",
 	"gyre model merge":        "needs an adapter; its own test makes one",
 	"gyre env play Remote":    "needs a server, which envs/remote's tests start",
 	"gyre doctor --device":    "needs a GPU",

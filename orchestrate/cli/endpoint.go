@@ -66,7 +66,7 @@ func contenders(c *cli.Context, cfg *config.Config, list []evaluated, world *ran
 	out []evaluation.Contender, keep evaluation.Keep, err error) {
 	keep = evaluation.Keep{Dir: c.String("keep"), Fresh: c.Bool("fresh")}
 	program := ""
-	if world != nil {
+	if world.Size() > 1 {
 		keep.Dir = ""
 	}
 	if keep.Dir != "" {

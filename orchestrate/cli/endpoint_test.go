@@ -14,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"gyre/internal/child/childtest"
 	"gyre/internal/exitcode"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
@@ -27,7 +29,7 @@ import (
 // completions of token ids. It may fail as servers do.
 type openAI struct {
 	*httptest.Server
-	mu     sync.Mutex // the engine is one goroutine's
+	mu     sync.Mutex // guards driver and next: the engine is one goroutine's
 	driver *generation.Driver
 	words  *chat.Tokenizer
 	next   uint64
@@ -45,7 +47,7 @@ func serveTiny(t *testing.T, path string) *openAI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := session.OpenEvaluator(t.Context(), c, session.Evaluated{}, nil, metrics.NewConsole(io.Discard))
+	e, err := session.OpenEvaluator(t.Context(), c, session.Evaluated{}, ranks.Alone(), metrics.NewConsole(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,10 +201,7 @@ func TestEndpointGoesOn(t *testing.T) {
 			t.Fatal("no replies are kept")
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
+	childtest.Kill(t, cmd)
 	s.mostAsked.Store(0)
 	answered := s.answered.Load()
 	code, got, stderr := runIn(t, dir, args...)

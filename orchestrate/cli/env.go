@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	gopretty "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"gyre/envs"
@@ -69,11 +70,8 @@ func countOverlap(c *cli.Context) error {
 	if c.Bool("json") {
 		return json.NewEncoder(c.App.Writer).Encode(o)
 	}
-	fmt.Fprintf(c.App.Writer,
-		"%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of "+
-			"demonstrations (%d different ones)\n",
-		o.Shared, o.HeldOut, o.Different, o.Training, o.Demonstrations, o.Distinct)
-	return nil
+	return printf(c, "%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of "+
+		"demonstrations (%d different ones)\n", o.Shared, o.HeldOut, o.Different, o.Training, o.Demonstrations, o.Distinct)
 }
 
 // openEnv makes the environment that the arguments TAG key=value… describe.
@@ -117,18 +115,29 @@ func listEnvs(c *cli.Context) error {
 }
 
 func showEnv(c *cli.Context) error {
-	spec, env, err := openEnv(c)
+	spec, err := envs.Lookup(c.Args().First())
+	if err != nil {
+		return Usagef("%w", err)
+	}
+	if err := showOptions(c, spec); err != nil {
+		return err
+	}
+	_, env, err := openEnv(c)
+	if err != nil && c.NArg() == 1 {
+		return printf(c, "\n%s\n", wrapped(fmt.Sprintf("How it begins depends on its options: %v", err)))
+	}
 	if err != nil {
 		return err
 	}
 	defer env.Close()
-	seed, w := c.Int64("seed"), c.App.Writer
-	start, err := env.Reset(c.Context, seed, 0)
-	if err != nil {
-		return err
-	}
+	return showBeginning(c, spec, env)
+}
+
+// showOptions prints what an environment is and what it can be told.
+func showOptions(c *cli.Context, spec envs.Spec) error {
+	w := c.App.Writer
 	fmt.Fprintf(w, "%s\n%s\ntype %s; actions per episode: %d; words per reply: about %d\n\n",
-		spec.Tag, spec.Doc, spec.Type, spec.MaxActions, spec.MaxReplyWords)
+		spec.Tag, wrapped(spec.Doc), spec.Type, spec.MaxActions, spec.MaxReplyWords)
 	t := table.New("option", "default", "meaning")
 	for _, o := range envs.Options(spec.NewOptions()) {
 		value, err := json.Marshal(o.Default)
@@ -144,14 +153,22 @@ func showEnv(c *cli.Context) error {
 		}
 		t.Add(o.Name, string(value), doc)
 	}
-	if err := t.Write(w); err != nil {
+	return t.Write(w)
+}
+
+func wrapped(line string) string { return gopretty.WrapSoft(line, 80) }
+
+// showBeginning prints the rules and the first observation of a seed.
+func showBeginning(c *cli.Context, spec envs.Spec, env envs.Env) error {
+	seed := c.Int64("seed")
+	start, err := env.Reset(c.Context, seed, 0)
+	if err != nil {
 		return err
 	}
 	actions := "any text"
 	if start.Actions != nil {
 		actions = strings.Join(start.Actions, ", ")
 	}
-	_, err = fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n",
+	return printf(c, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n",
 		quote.Lines(start.Instruction), quote.Lines(actions), seed, shown(env))
-	return err
 }

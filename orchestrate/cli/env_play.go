@@ -75,13 +75,12 @@ func measure(c *cli.Context, spec envs.Spec, who string, play func(seed int64) (
 		actions += o.Actions
 	}
 	n := float64(episodes)
-	_, err := fmt.Fprintf(c.App.Writer, `%s, %s: %d episodes from seed %d, at most %d actions each
+	return printf(c, `%s, %s: %d episodes from seed %d, at most %d actions each
 success rate  %s, its 95 %% interval
 mean return   %+.3f ± %.3f, twice the standard error
 mean actions  %.2f
 `, spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(float64(successes)/n, episodes).Text, returns.Mean(),
 		2*math.Sqrt(returns.Variance()/n), float64(actions)/n)
-	return err
 }
 
 // playExpert lets the expert play the episode. It is asked again after every action: what it would do may depend on
@@ -126,9 +125,8 @@ func showExpert(c *cli.Context, spec envs.Spec, env envs.Env) error {
 			outcome += " within the actions that there are (--actions allows more)"
 		}
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done),
+	return printf(c, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done),
 		strings.Join(done, " "+actionSeparator+" "), shown(env), outcome, o.Return)
-	return err
 }
 
 // playByHand reads lines of actions until the episode ends, the input ends or somebody types q.
@@ -148,8 +146,7 @@ func playByHand(c *cli.Context, spec envs.Spec, env envs.Env, start envs.Start) 
 			return c.Context.Err()
 		case text, open := <-lines:
 			if !open || strings.TrimSpace(text) == "q" {
-				_, err := fmt.Fprintf(w, "left with a return of %.4g\n", total)
-				return err
+				return printf(c, "left with a return of %.4g\n", total)
 			}
 			line = text
 		}
@@ -176,8 +173,7 @@ func playByHand(c *cli.Context, spec envs.Spec, env envs.Env, start envs.Start) 
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "the episode is over: %s, return %.4g\n", outcome, total)
-	return err
+	return printf(c, "the episode is over: %s, return %.4g\n", outcome, total)
 }
 
 // shown is what the environment shows, fit for a terminal: the text may be another program's.
@@ -187,7 +183,7 @@ func shown(env envs.Env) string { return quote.Lines(env.Observe().String()) }
 // cancellation the goroutine ends with the next line, or with the process.
 func readLines(ctx context.Context, in io.Reader) <-chan string {
 	lines := make(chan string)
-	go func() {
+	go func() { // ends with in, or with the first line after the end of ctx
 		defer close(lines)
 		for scanner := bufio.NewScanner(in); scanner.Scan(); {
 			select {

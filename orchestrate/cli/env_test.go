@@ -59,6 +59,7 @@ func TestEnvInfo(t *testing.T) {
 
 // What lists and explains environments fits a terminal of 80 columns.
 func TestEnvironmentsFitTheTerminal(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
 	lines := func(args ...string) {
 		_, out, _ := env("", args...)
 		out, _, _ = strings.Cut(out, "\nInstruction\n") // what a policy reads is not broken

@@ -59,16 +59,9 @@ func showEpisodes(c *cli.Context) error {
 	if err != nil {
 		return Usagef("%w", err)
 	}
-	f := episodes.Filter{Tag: c.String("tag"), Stop: c.String("stop"), Text: c.String("text"),
-		Shortest: c.Int("min-tokens"), Longest: c.Int("max-tokens"), Groups: c.IntSlice("group"),
-		Episodes: c.IntSlice("episode")}
-	for flag, to := range map[string]**float64{"min-score": &f.Low, "max-score": &f.High} {
-		if v := c.Float64(flag); c.IsSet(flag) {
-			*to = &v
-		}
-	}
-	if err := f.Check(); err != nil {
-		return Usagef("--%w", err)
+	f, err := episodeFilter(c)
+	if err != nil {
+		return err
 	}
 	limit := c.Int("limit")
 	switch {
@@ -107,6 +100,22 @@ func showEpisodes(c *cli.Context) error {
 		}
 	}
 	return nil
+}
+
+// episodeFilter is what the flags ask of episodes.
+func episodeFilter(c *cli.Context) (episodes.Filter, error) {
+	f := episodes.Filter{Tag: c.String("tag"), Stop: c.String("stop"), Text: c.String("text"),
+		Shortest: c.Int("min-tokens"), Longest: c.Int("max-tokens"), Groups: c.IntSlice("group"),
+		Episodes: c.IntSlice("episode")}
+	for flag, to := range map[string]**float64{"min-score": &f.Low, "max-score": &f.High} {
+		if v := c.Float64(flag); c.IsSet(flag) {
+			*to = &v
+		}
+	}
+	if err := f.Check(); err != nil {
+		return f, Usagef("--%w", err)
+	}
+	return f, nil
 }
 
 // wantedEpisodes are those that fit, up to the limit if there is one; a note says what more there is.

@@ -58,10 +58,11 @@ func evalCommand() *cli.Command {
 
 // evaluate plays the validation set with every checkpoint, or at random, and prints what it found.
 func evaluate(c *cli.Context) error {
-	cfg, err := loadConfig(c, playing, checkpointArguments(c)...)
+	cfg, err := readConfig(c, playing, checkpointArguments(c)...)
 	if err != nil {
 		return err
 	}
+	warnAll(c, cfg.Notes()) // what is to be said of a training was said there
 	if err := errors.Join(
 		excludes(c, "random", "it plays without a policy, in one process, and keeps no episodes", "checkpoint",
 			"adapter", "output", "inspect", "by-turns", "ranks", "dry-run", "endpoint", "until-width"),
@@ -95,6 +96,11 @@ func evaluate(c *cli.Context) error {
 	}
 	if c.Bool("dry-run") {
 		return checkEvaluations(c, cfg, list, metrics.NewConsole(c.App.ErrWriter))
+	}
+	for _, e := range list {
+		if note := evaluation.SampledOtherwise(cfg, cmp.Or(e.policy.Checkpoint, cfg.Model.Path)); note != "" {
+			say(c, "note:", note)
+		}
 	}
 	return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
 		contenders, keep, err := contenders(c, cfg, list, world, console)
@@ -150,8 +156,7 @@ func reportEvaluations(c *cli.Context, cfg *config.Config, first evaluation.Cont
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "\n%s%s\n", brief.Text(table.Width(c.App.Writer)), strings.Join(paths, "\n"))
-	return err
+	return printf(c, "\n%s%s\n", brief.Text(table.Room(c.App.Writer)), strings.Join(paths, "\n"))
 }
 
 // checkEvaluations prints what the checkpoints would be played with, and what each needs.
@@ -193,7 +198,7 @@ func evaluatedPolicies(c *cli.Context, cfg *config.Config) (out []evaluated, err
 	words, others := c.StringSlice("checkpoint"), checkpointArguments(c)
 	if dir := c.String("adapter"); dir != "" {
 		if len(words)+len(others) > 0 {
-			return nil, Usagef("--adapter is played beside model.path, so other checkpoints cannot be given: leave "+
+			return nil, Usagef("--adapter is played on model.path, so other checkpoints cannot be given: leave "+
 				"out %q", slices.Concat(words, others))
 		}
 		return []evaluated{{filepath.Base(dir), session.Evaluated{Adapter: dir}}}, nil
@@ -253,22 +258,24 @@ func printEvaluations(c *cli.Context, cfg *config.Config, list []evaluation.Resu
 	}
 	err := evaluation.Metrics(list, cfg.Validation.Envs, c.Bool("random")).Write(c.App.Writer)
 	if how := evaluation.Intervals(list); err == nil && how != "" {
-		_, err = fmt.Fprintf(c.App.Writer, "\n%s\n", how)
+		err = printf(c, "\n%s\n", how)
 	}
 	differences, changed := evaluation.Differences(list), evaluation.Changed(list)
 	if err != nil || len(differences.Rows) == 0 {
 		return err
 	}
+	if all := len(changed.Rows); all > 0 {
+		changed.Rows = changed.Rows[:min(all, mostChanged)]
+		fmt.Fprintf(c.App.Writer, "\nTasks that changed sides (%d of %d; half of the episodes solved or not)\n",
+			len(changed.Rows), all)
+		if err := changed.Write(c.App.Writer); err != nil {
+			return err
+		}
+	}
+	// the answer comes last, where people look
 	fmt.Fprintf(c.App.Writer, "\nAgainst %s, task by task (95 %% intervals; p: sign test of up and down)\n",
 		list[0].Name)
-	if err := differences.Write(c.App.Writer); err != nil || len(changed.Rows) == 0 {
-		return err
-	}
-	all := len(changed.Rows)
-	changed.Rows = changed.Rows[:min(all, mostChanged)]
-	fmt.Fprintf(c.App.Writer, "\nTasks that changed sides (%d of %d; half of the episodes solved or not)\n",
-		len(changed.Rows), all)
-	return changed.Write(c.App.Writer)
+	return differences.Write(c.App.Writer)
 }
 
 // mostChanged is how many of the tasks that changed sides people are shown.
@@ -305,15 +312,13 @@ func analyzeCommand() *cli.Command {
 					return nil
 				}
 				if !c.Bool("json") {
-					_, err := fmt.Fprint(c.App.Writer, result.Text)
-					return err
+					return printf(c, "%s", result.Text)
 				}
 				line, err := metrics.Encode(result.Step, result.Values)
 				if err != nil {
 					return err
 				}
-				_, err = c.App.Writer.Write(line)
-				return err
+				return printf(c, "%s", line)
 			})
 		},
 	}

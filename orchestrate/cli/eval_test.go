@@ -3,9 +3,11 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,9 +51,9 @@ func TestTwentyFiveTurns(t *testing.T) {
 		if i%25 > 0 && r.Solved < rows[i-1].Solved || r.Turn != i%25+1 || r.Episodes != 40 || r.Parameters == 0 {
 			t.Errorf("row %d: %+v", i, r)
 		}
-		if low, high := statistics.Wilson(r.Success, 40, 0.95); r.Low != low || r.High != high ||
+		if e := statistics.Wilson(r.Success, 40, 0.95); r.Low != e.Low || r.High != e.High ||
 			r.Success != float64(r.Solved)/40 {
-			t.Errorf("row %d: %+v, want the interval [%v, %v]", i, r, low, high)
+			t.Errorf("row %d: %+v, want the interval [%v, %v]", i, r, e.Low, e.High)
 		}
 		if r.Checkpoint == "shown" && i%25 > 0 && r.Solved > rows[i-1].Solved {
 			longest = r.Turn
@@ -106,6 +108,10 @@ func TestEvalOverRanks(t *testing.T) {
 	one, many := mustIn(t, dir, append(two, "turns1")...), mustIn(t, dir, append(two, "turns2", "--ranks", "2")...)
 	if strings.ReplaceAll(many, "turns2/", "turns1/") != one {
 		t.Errorf("two ranks: %s\nwant %s", many, one)
+	}
+	if against := strings.Index(one, "\nAgainst a, task by task"); against < strings.Index(one, "95 % intervals: ") ||
+		strings.Contains(one[max(against, 0):], "changed sides") {
+		t.Errorf("the paired difference does not come after everything else:\n%s", one)
 	}
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "turns1/success_by_turns.csv")),
 		readFile(t, filepath.Join(dir, "turns2/success_by_turns.csv"))) {
@@ -178,5 +184,33 @@ func TestTypeIsSettledOnce(t *testing.T) {
 	_, stderr = command("train", config, "model.dtype=float32", "run.steps=3", "--resume")
 	if !strings.Contains(stderr, `model.dtype = "float32" was "bfloat16"`) {
 		t.Errorf("a run that goes on in another type does not say so:\n%s", stderr)
+	}
+}
+
+// An evaluation warns of what it plays; what is to be said of the training was said there.
+func TestAnEvaluationWarnsOfItsTasksOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"train.jsonl": `{"question": "1+1=", "answer": "2"}`, "held.jsonl": `{"question": "1+2=", "answer": "3"}`,
+		"data.toml": fmt.Sprintf("[model]\npath = %q\n[[envs]]\ntag = \"Dataset\"\noptions.file = \"train.jsonl\"\n"+
+			"[[validation.envs]]\ntag = \"Dataset\"\noptions.file = \"held.jsonl\"\n[rollout]\ntop_p = 0.9\n", tinyPolicy(t)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for command, wanted := range map[string][]string{"eval --dry-run": {"held.jsonl"},
+		"train --dry-run": {"held.jsonl", "train.jsonl", "the update trains the whole distribution"}} {
+		verb, flag, _ := strings.Cut(command, " ")
+		code, _, stderr := runGyre(t, dir, verb, "data.toml", flag)
+		if code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", command, code, stderr)
+		}
+		for _, text := range []string{"held.jsonl", "train.jsonl", "the update trains the whole distribution"} {
+			if strings.Contains(stderr, text) != slices.Contains(wanted, text) {
+				t.Errorf("%s: %q is said wrongly or not at all:\n%s", command, text, stderr)
+			}
+		}
 	}
 }

@@ -47,6 +47,15 @@ func questionFlag() cli.Flag {
 func answerFlag() cli.Flag {
 	return text("answer", "`COLUMN` of the answers, where it is not found by name")
 }
+func seedFlag() cli.Flag { return &cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"} }
+func samplingFlags() []cli.Flag {
+	return []cli.Flag{
+		number("temperature", 1, 0, 1e4, "divide the logits by `T`; 0 = greedy"),
+		atLeast(0, "top-k", 0, "keep the `K` likeliest tokens; 0 = off"),
+		number("top-p", 1, 1e-6, 1, "keep the likeliest of mass `P`; 1 = off"),
+		number("min-p", 0, 0, 1, "drop below `P` times the likeliest; 0 = off"),
+	}
+}
 
 func text(name, usage string) *cli.StringFlag { return &cli.StringFlag{Name: name, Usage: usage} }
 

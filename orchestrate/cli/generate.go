@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/experiment"
+	"gyre/internal/quote"
 	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
@@ -20,20 +20,15 @@ import (
 func generateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "generate", Usage: "continue prompts: JSONL in, JSONL out",
-		Flags: append(promptFlags(),
-			number("temperature", 1, 0, 1e4, "divide the logits by `T`; 0 = greedy"),
-			atLeast(0, "top-k", 0, "keep the `K` likeliest tokens; 0 = off"),
-			number("top-p", 1, 1e-6, 1, "keep the likeliest of mass `P`; 1 = off"),
-			number("min-p", 0, 0, 1, "drop below `P` times the likeliest; 0 = off"),
+		Flags: slices.Concat(promptFlags(), samplingFlags(), []cli.Flag{
 			atLeast(1, "max-tokens", 256, "stop after `N` new tokens"),
 			atLeast(0, "min-tokens", 0, "do not stop before `N` new tokens"),
 			&cli.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "stop after this `TEXT`; may be repeated"},
-			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
+			seedFlag(),
 			toggle("ignore-eos", "go on after end-of-sequence tokens"),
 			toggle("stream", "a line for every piece of a reply as it is drawn"),
 			atLeast(1, "batch", 32, "rows that decode together"),
-			atLeast(0, "speculate", 0, "try up to `N` next tokens at once; 0 = off"),
-			draftFlag()),
+			atLeast(0, "speculate", 0, "try up to `N` next tokens at once; 0 = off")}),
 		Action: generate,
 	}
 }
@@ -46,13 +41,6 @@ func generate(c *cli.Context) error {
 	job, err := openPrompts(c, true)
 	if err != nil {
 		return err
-	}
-	if c.IsSet("draft") && c.Int64("speculate") == 0 {
-		return Usagef("--draft proposes nothing without --speculate N")
-	}
-	draft, err := job.model.OpenDraft(c.String("draft"), job.tokenizer)
-	if err != nil {
-		return openingError(err)
 	}
 	stop, err := job.model.StopIDs(job.tokenizer)
 	if err != nil {
@@ -75,10 +63,10 @@ func generate(c *cli.Context) error {
 			requests[i].Policy = models[row.adapter]
 		}
 	}
-	engine, err := experiment.NewEngine(models[""], torch.EngineConfig{
+	engine, err := torch.NewEngine(models[""], torch.EngineConfig{
 		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
 		PrefixCache: true, SpeculativeTokens: c.Int64("speculate"),
-	}, draft)
+	})
 	if err != nil {
 		return err
 	}
@@ -147,7 +135,7 @@ func generateRows(c *cli.Context, engine generation.Engine, requests []torch.Req
 			o := results[next]
 			line := generated{IDs: o.Tokens, Logprobs: o.Logprobs, FinishReason: o.Finish.String()}
 			if tokenizer != nil {
-				line.Text = new(tokenizer.Decode(o.Tokens, true))
+				line.Text = new(tokenizer.Said(o.Tokens))
 			}
 			broken = cmp.Or(broken, write(out, line))
 		}
@@ -221,14 +209,14 @@ func scoreTogether(model *torch.Model, rows []promptRow, members []int, temperat
 		seqs[s] = rows[i].ids
 	}
 	batch := torch.Pack(seqs, nil)
-	scores, err := model.Score(batch, temperature, false)
+	found, err := model.Logprobs(batch, temperature)
 	if err != nil {
 		return err
 	}
 	for s, ids := range seqs {
 		logprobs := make([]*float32, len(ids)) // the first token has none
 		for t := 1; t < len(ids); t++ {
-			logprobs[t] = &scores.Logprobs[batch.Offsets[s]+int64(t)]
+			logprobs[t] = &found[batch.Offsets[s]+int64(t)]
 		}
 		results[members[s]] = scored{ids, logprobs}
 	}
@@ -272,11 +260,11 @@ func encodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
 	var ids []int32
 	switch {
 	case row.text != nil && special:
-		ids, err = t.Encode(*row.text, true)
+		ids, err = t.EncodeDocument(*row.text)
 	case row.text != nil:
 		ids, err = t.EncodeMarkup(*row.text)
 	case row.messages != nil:
-		ids, err = t.EncodeMessages(row.messages, row.open())
+		ids, err = t.EncodeMessages(row.messages, row.open(), row.offer)
 	default:
 		err = errors.New("expected text or messages, got ids: use --decode to turn ids into text")
 	}
@@ -287,7 +275,7 @@ func encodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
 func decodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
 	var row struct{ IDs *[]int32 }
 	if err := json.Unmarshal(line, &row); err != nil {
-		return nil, fmt.Errorf("not a row of {\"ids\": […]}: %w", err)
+		return nil, fmt.Errorf("not a row of {\"ids\": […]}: %w", quote.JSON(err))
 	}
 	if row.IDs == nil {
 		return nil, errors.New(`expected {"ids": […]}`)

@@ -11,6 +11,7 @@ import (
 
 	"gyre/envs/reward"
 	"gyre/internal/dataset"
+	"gyre/internal/quote"
 )
 
 func gradeCommand() *cli.Command {
@@ -39,7 +40,7 @@ func gradeCommand() *cli.Command {
 func gradeRow(line []byte, mode reward.Mode, function string) (any, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
-		return nil, fmt.Errorf("not a JSON object: %w", err)
+		return nil, fmt.Errorf("not a JSON object: %w", quote.JSON(err))
 	}
 	if own, given := fields["function"]; given {
 		if json.Unmarshal(own, &function) != nil || function == "" {
@@ -69,7 +70,7 @@ func gradeRow(line []byte, mode reward.Mode, function string) (any, error) {
 	}{fields["id"], judge(answer, gold, mode)}, err
 }
 
-// textField reads a string; a number stands for its digits.
+// textField reads a string; a number stands for its digits, as in a data set.
 func textField(fields map[string]json.RawMessage, key string) (value string, err error) {
 	raw, given := fields[key]
 	if !given {
@@ -81,7 +82,7 @@ func textField(fields map[string]json.RawMessage, key string) (value string, err
 	case json.Unmarshal(raw, &value) == nil:
 		return value, nil
 	case json.Unmarshal(raw, &number) == nil:
-		return number.String(), nil
+		return dataset.Answer(number)
 	}
 	return "", fmt.Errorf("%s: expected a string, got %s", key, excerpt(raw))
 }
@@ -89,7 +90,7 @@ func textField(fields map[string]json.RawMessage, key string) (value string, err
 func callRow(line []byte, function string, id json.RawMessage) (any, error) {
 	var arguments reward.Arguments
 	if err := json.Unmarshal(line, &arguments); err != nil {
-		return nil, fmt.Errorf("arguments of %s: %w", function, err)
+		return nil, fmt.Errorf("arguments of %s: %w", function, quote.JSON(err))
 	}
 	result := struct {
 		ID    json.RawMessage `json:"id,omitempty"`
@@ -126,9 +127,9 @@ func audit(c *cli.Context, path string, mode reward.Mode) error {
 		Seed      int `json:"scored_by_compute_correctness_score"`
 	}
 	results := lines(c.App.Writer)
-	for i, row := range set.Rows {
+	for _, row := range set.Rows {
 		reply := `\boxed{` + row.Gold + `}`
-		f := finding{Row: i, ID: row.ID, Gold: row.Gold, Verdict: reward.GradeReply(reply, row.Gold, mode)}
+		f := finding{Row: row.Index, ID: row.ID, Gold: row.Gold, Verdict: reward.GradeReply(reply, row.Gold, mode)}
 		f.Verbatim, err = reward.Call("compute_correctness_score", reward.Arguments{Solution: &reply, Truth: row.Gold})
 		if err != nil {
 			f.Verbatim = err.Error()

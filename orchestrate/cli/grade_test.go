@@ -28,6 +28,7 @@ func TestGradeRows(t *testing.T) {
 	code, stdout, stderr := with(t, `{"pred": "\\dfrac12", "gold": "1/2", "id": 7}
 
 {"response": "so \\boxed{ 5 }", "gold": 5}
+{"response": "6*7\n#### 42 apples", "gold": 42.0}
 {"response": "no idea", "gold": "5"}
 {"pred": "0.25", "gold": "1/4"}
 {"function": "compute_length_score", "solution_str": "aaaa", "max_length": 8}
@@ -37,6 +38,7 @@ func TestGradeRows(t *testing.T) {
 	want := []string{
 		`{"id":7,"correct":true,"extracted":"\\dfrac12","normalized":"\\frac{1}{2}","gold":"\\frac{1}{2}","rules":["pred:frac_variants","pred:frac_braces","gold:slash","same_text"]}`,
 		`{"correct":true,"extracted":" 5 ","normalized":"5","gold":"5","rules":["pred:spaces","same_text"]}`,
+		`{"correct":true,"extracted":"42","normalized":"42","gold":"42","rules":["same_text"]}`,
 		`{"correct":false,"extracted":null,"normalized":null,"gold":null,"rules":["no_box"]}`,
 		`{"correct":false,"extracted":"0.25","normalized":"0.25","gold":"\\frac{1}{4}","rules":["gold:slash"]}`,
 		`{"value":0.5}`, `{"value":null}`, `{"value":null,"error":"IndexError: string index out of range"}`,

@@ -24,7 +24,7 @@ func TestAdaptersTrainAndResumeExactly(t *testing.T) {
 		train := func(name string, args ...string) string {
 			t.Helper()
 			mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=3", "lora.rank=4",
-				"run.validate_every=1", "lora.plus=4", "algorithm.kl_coef=0.01"}, more, args)...)
+				"run.validate_every=1", "algorithm.kl_coef=0.01"}, more, args)...)
 			return filepath.Join(dir, "runs", name)
 		}
 		whole := train("whole")
@@ -144,8 +144,8 @@ func TestAdapterToStartFrom(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	train := func(name string, args ...string) string {
 		t.Helper()
-		mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=1", "lora.rank=4",
-			"lora.seed=7"}, args)...)
+		mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=1",
+			"lora.rank=4"}, args)...)
 		return filepath.Join(dir, "runs", name, "global_step_1", "actor")
 	}
 	first := train("first")
@@ -159,5 +159,36 @@ func TestAdapterToStartFrom(t *testing.T) {
 	}
 	if written[0] != written[1] {
 		t.Error("the adapters that both runs wrote differ")
+	}
+}
+
+// A KL reference that is named is that model, also where the policy is an adapter beside it.
+func TestTheReferenceThatIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	reference := func(name string, args ...string) float64 {
+		t.Helper()
+		mustIn(t, dir, slices.Concat([]string{"train", config, "run.name=" + name, "run.steps=1", "lora.rank=4",
+			"run.validate_every=0", "run.validate_first=false", "algorithm.kl_coef=0.1"}, args)...)
+		for record, err := range metrics.Read(filepath.Join(dir, "runs", name, "metrics.jsonl")) {
+			if value, ok := record.Values["rollout/ref_log_prob"]; err == nil && ok {
+				return value.(float64)
+			}
+		}
+		t.Fatalf("%s has no rollout/ref_log_prob", name)
+		return 0
+	}
+	reference("first", "actor.lr=0.1")
+	model := tinyPolicy(t)
+	adapter := "lora.adapter=" + filepath.Join(dir, "runs", "first", "global_step_1", "actor")
+	other := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(other, os.DirFS(model)); err != nil {
+		t.Fatal(err)
+	}
+	here, copied := reference("here", adapter, "model.reference="+model), reference("copy", adapter, "model.reference="+other)
+	none := reference("none", adapter)
+	if here != copied || here == none {
+		t.Errorf("the reference's log-prob is %v where it is model.path, %v where it is a copy, %v where none is named", here,
+			copied, none)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/internal/hub"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/sft"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/model/checkpoint/convert"
 	"gyre/orchestrate/model/checkpoint/hf"
@@ -106,7 +107,7 @@ func modelInit(c *cli.Context, o policyinit.Options) error {
 	}
 	if len(o.Corpus) == 0 && o.Tokenizer == "" {
 		var err error
-		if o.Corpus, err = experiment.Corpus(c.Context); err != nil {
+		if o.Corpus, err = sft.Corpus(c.Context); err != nil {
 			return fmt.Errorf("rendering the environments: %w", err)
 		}
 	}
@@ -118,9 +119,8 @@ func modelInit(c *cli.Context, o policyinit.Options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "%s: a %s policy of %.2f M parameters, %d tokens\n", c.Args().First(), made.Family,
+	return printf(c, "%s: a %s policy of %.2f M parameters, %d tokens\n", c.Args().First(), made.Family,
 		float64(made.Count(torch.HeadLM))/1e6, made.VocabSize)
-	return nil
 }
 
 // modelFrom looks at a model before it is read: one that is not there has to come from somewhere, one of a checkpoint
@@ -197,9 +197,8 @@ func modelRewrite(c *cli.Context, source, target string,
 	for _, note := range done.Notes {
 		fmt.Fprintln(c.App.ErrWriter, "note:", note)
 	}
-	fmt.Fprintf(c.App.Writer, "%s: %s, %.1f M parameters as %v, from %s tensors\n", target, done.Config.Family,
+	return printf(c, "%s: %s, %.1f M parameters as %v, from %s tensors\n", target, done.Config.Family,
 		float64(done.Parameters)/1e6, done.Config.DType, done.Stored)
-	return nil
 }
 
 func modelPull(c *cli.Context) error {
@@ -209,6 +208,5 @@ func modelPull(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "%s: %s\n", dir, name)
-	return nil
+	return printf(c, "%s: %s\n", dir, name)
 }

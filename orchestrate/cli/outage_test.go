@@ -16,7 +16,7 @@ import (
 // flaky is a server of environments with two groups of four to a training step. What it does to a seed depends on the
 // step.
 type flaky struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	made  int
 	asked map[int64]int    // resets of each seed
 	seeds map[string]int64 // of environments
@@ -73,7 +73,7 @@ func TestARunOutlivesAnOutage(t *testing.T) {
 	server := httptest.NewServer(&flaky{asked: map[int64]int{}, seeds: map[string]int64{}})
 	defer server.Close()
 	path := tinyConfig(t, dir, "[components]\nenabled = true\nevery = 1\n")
-	_, stdout, stderr := runIn(t, dir, "train", path, "run.steps=5", "run.validate_every=0", "run.save_rollouts=all",
+	_, stdout, stderr := runIn(t, dir, "train", path, "run.steps=5", "run.validate_every=0", "run.validate_first=true", "run.save_rollouts=all",
 		"analysis.enabled=false", "envs.0.tag=RemoteText", "validation.envs.0.tag=RemoteText",
 		"envs.0.options.url="+server.URL, "validation.envs.0.options.url="+server.URL, "filter.strategy=none")
 	lines := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))

@@ -12,7 +12,7 @@ import (
 	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/study/scale"
 	"gyre/orchestrate/study/sweep"
 )
@@ -23,7 +23,7 @@ func planned(cfg *config.Config, ranks int, m scale.Machine, onGPUs bool) (*expe
 	if onGPUs || m.Bytes < 4 {
 		cfg.Model.Device, cfg.Model.DType = "cuda", "auto"
 	}
-	opened, err := experiment.Open(cfg, trainer.TrainingParts(true))
+	opened, err := experiment.Open(cfg, source.Parts(false))
 	if err != nil {
 		return nil, scale.Plan{}, err
 	}
@@ -45,9 +45,8 @@ func planScale(c *cli.Context, cfg *config.Config) error {
 	} else if err != nil {
 		return Usagef("%w", err)
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "policy: %s, %.2f billion parameters\n%s", opened.Policy.Dir,
+	return printf(c, "policy: %s, %.2f billion parameters\n%s", opened.Policy.Dir,
 		float64(experiment.Parameters(opened.Policy.Shape))/1e9, plan)
-	return err
 }
 
 // unknownTime is that of runs of which nothing has logged steps yet.
@@ -108,13 +107,11 @@ func planStudy(c *cli.Context, s *sweep.Study, p sweep.Preview) error {
 		return err
 	}
 	if len(p.Rungs) > 0 {
-		all, taken, before := 0, 0, 0
 		t := table.New("rung", "at step", "configurations")
 		for i, r := range p.Rungs {
 			t.Add(i+1, r.Steps, r.Configurations)
-			taken += (r.Steps - before) * r.Configurations
-			all, before = r.Steps*p.Rungs[0].Configurations, r.Steps
 		}
+		taken, all := sweep.StepsOf(p.Rungs), p.Rungs[len(p.Rungs)-1].Steps*p.Rungs[0].Configurations
 		if err := t.Write(c.App.ErrWriter); err != nil {
 			return err
 		}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/evaluation"
 	"gyre/orchestrate/study/plot"
 	"gyre/orchestrate/study/report"
 )
@@ -22,7 +24,7 @@ func plotCommand() *cli.Command {
 		Flags: []cli.Flag{
 			stepFlag(),
 			toggle("list-steps", "print the steps whose gradients were analysed"),
-			toggle("terminal", "print validation success and useful work instead"),
+			toggle("terminal", "print validation success and utilization instead"),
 			text("output-dir", "write to `DIR` instead of RUN/plots"),
 			dpiFlag(),
 			toggle("prefilter", "the unfiltered episodes, to RUN/plots/prefilter"),
@@ -81,8 +83,7 @@ func plotSignal(c *cli.Context) error {
 	if err := results.Write(c.App.Writer); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.App.Writer, c.String("out"))
-	return err
+	return printf(c, "%s\n", c.String("out"))
 }
 
 // plotRun draws a run, or only the analysed steps of an exported history, as RAGEN's script does with a run on W&B.
@@ -106,7 +107,9 @@ func plotRun(c *cli.Context) error {
 		}
 		return run.Broken
 	case c.Bool("terminal"):
-		return plot.Terminal(c.App.Writer, run)
+		said, err := plot.Terminal(run, table.Width(c.App.Writer))
+		_, wrote := fmt.Fprint(c.App.Writer, said)
+		return cmp.Or(err, wrote)
 	}
 	dir := run.File("plots")
 	if c.Bool("prefilter") {
@@ -191,8 +194,7 @@ func plotSteps(c *cli.Context) error {
 	if err := f.Save(c.String("out"), c.Int("dpi")); err != nil {
 		return err
 	}
-	fmt.Fprintln(c.App.Writer, c.String("out"))
-	return nil
+	return printf(c, "%s\n", c.String("out"))
 }
 
 func reportCommand() *cli.Command {
@@ -214,11 +216,14 @@ func reportCommand() *cli.Command {
 				path = runs[0].File(path)
 			}
 			path = filepath.Clean(cmp.Or(c.String("output"), path))
-			if err := report.Write(c.Context, runs, path); err != nil {
+			differences, note, err := evaluation.OfRuns(runs)
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(c.App.Writer, path)
-			return err
+			if err := report.Write(c.Context, runs, report.Paired{Table: differences, Note: note}, path); err != nil {
+				return err
+			}
+			return printf(c, "%s\n", path)
 		},
 	}
 }

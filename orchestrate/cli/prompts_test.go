@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -48,56 +47,10 @@ func results[T any](t *testing.T, input string, args ...string) []T {
 
 const threeForms = `{"ids": [5, 6, 7, 8]}
 
-{"text": "push the box <b>", "note": "other keys are ignored"}
+{"text": "push the box <b>"}
 {"messages": [{"role": "user", "content": "Up or Down?"}]}
 {"ids": [9]}
 `
-
-func TestADraftChangesNothing(t *testing.T) {
-	model, draft := tinyPolicy(t), filepath.Join(t.TempDir(), "draft")
-	mustIn(t, t.TempDir(), "model", "init", draft, "--tokenizer", model, "--hidden", "8", "--layers", "1", "--heads", "1",
-		"--kv-heads", "1", "--intermediate", "16")
-	flags := []string{"generate", "--model", model, "--max-tokens", "40", "--seed", "3"}
-	plain := results[generated](t, threeForms, flags...)
-	for _, of := range []string{draft, model} {
-		drafted := results[generated](t, threeForms, append(flags, "--speculate", "6", "--draft", of)...)
-		if !reflect.DeepEqual(plain, drafted) {
-			t.Errorf("with the draft %s: %v, want %v", of, drafted, plain)
-		}
-	}
-}
-
-func TestDraftsOfOtherTokensAreRefused(t *testing.T) {
-	model, dir := tinyPolicy(t), t.TempDir()
-	larger, others := filepath.Join(dir, "larger"), filepath.Join(dir, "others")
-	mustIn(t, dir, "model", "init", larger, "--vocab", "310", "--hidden", "8", "--layers", "1", "--heads", "1", "--kv-heads", "1",
-		"--intermediate", "16")
-	if err := os.CopyFS(others, os.DirFS(model)); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(others, "tokenizer.json")
-	text := readFile(t, path)
-	swapped := strings.NewReplacer(`"a":`, `"b":`, `"b":`, `"a":`).Replace(string(text))
-	if err := os.WriteFile(path, []byte(swapped), 0o644); err != nil || swapped == string(text) {
-		t.Fatalf("the tokenizer of %s could not be changed: %v", others, err)
-	}
-	for _, c := range []struct {
-		flags []string
-		want  []string
-	}{
-		{[]string{"--draft", model}, []string{"--speculate"}},
-		{[]string{"--speculate", "4", "--draft", larger}, []string{larger, model, "vocabulary"}},
-		{[]string{"--speculate", "4", "--draft", others}, []string{others, model, "tokenizer"}},
-		{[]string{"--speculate", "4", "--draft", filepath.Join(dir, "absent")}, []string{"absent"}},
-	} {
-		code, stdout, stderr := onRows(t, threeForms, append([]string{"generate", "--model", model}, c.flags...)...)
-		for _, want := range c.want {
-			if code == 0 || stdout != "" || !strings.Contains(stderr, want) {
-				t.Errorf("%v: exit %d, stdout %q, stderr %q; want %q", c.flags, code, stdout, stderr, want)
-			}
-		}
-	}
-}
 
 func TestGeneratedLogprobsAreScoresOfTheWholeRow(t *testing.T) {
 	model := tinyPolicy(t)
@@ -230,6 +183,8 @@ func TestBadRowsAreNamedBeforeAnyResult(t *testing.T) {
 		`{"text": null}`:                       "text: expected a string, got null",
 		`{"text": ""}`:                         "no tokens",
 		`{"messages": []}`:                     "messages: expected a list",
+		`{"ids": [1], "nonsense": 1}`:          `there is no key "nonsense" of rows: expected ids, and beside it tools`,
+		`{"text": "a", "tools": []}`:           "tools: is for the chat template, which writes messages, got text",
 		`{"messages": "hello"}`:                "messages: expected a list",
 		`{"messages": [{"content": "hello"}]}`: "message 0 has no role",
 	} {

@@ -27,7 +27,7 @@ import (
 	"gyre/torch"
 )
 
-// part is what a process does of a run. world is nil in a run of one process.
+// part is what a process does of a run.
 type part func(ctx context.Context, world *ranks.World, console *metrics.Console) error
 
 // overRanks runs a command's work in this process, or starts and watches the processes that do. What a launcher
@@ -66,7 +66,7 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 		return Usagef("%d ranks with model.device = %q, but GPUs of this machine: %s", size, cfg.Model.Device, gpus)
 	}
 	if n <= 1 && !many {
-		return work(c.Context, nil, metrics.NewConsole(c.App.ErrWriter))
+		return work(c.Context, ranks.Alone(), metrics.NewConsole(c.App.ErrWriter))
 	}
 	if many {
 		return join(c, cfg, place, hash, resume != "", work)

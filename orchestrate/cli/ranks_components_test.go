@@ -18,8 +18,7 @@ func TestComponentsOverRanks(t *testing.T) {
 	config := tinyConfig(t, dir, partsOfTheReward)
 	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1",
 		"envs.0.groups=3", "run.validate_every=0", "run.validate_first=false",
-		"run.steps=2", "analysis.every=1", "rollout.prompt=chat", "rollout.max_tokens=24", "actor.eps=1e-3",
-		"components.buckets=true"}
+		"run.steps=2", "analysis.every=1", "rollout.prompt=chat", "rollout.max_tokens=24", "actor.eps=1e-3"}
 	train := func(name string, more ...string) string {
 		t.Helper()
 		mustIn(t, dir, append(append([]string{"train", config, "run.name=" + name}, common...), more...)...)

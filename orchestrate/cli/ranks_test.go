@@ -377,8 +377,8 @@ func TestRestarts(t *testing.T) {
 	if err := syscall.Kill(ranksOf(t, cmd.Process.Pid)[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(),
-		"restarting from the newest checkpoint (1 of 1)") {
+	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "it was ended by SIGKILL") ||
+		!strings.Contains(errs.String(), "restarting from the newest checkpoint (1 of 1)") {
 		t.Errorf("%v:\n%s", err, errs.String())
 	}
 	if lines := len(steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))); lines != 9 {

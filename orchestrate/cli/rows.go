@@ -11,65 +11,103 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/nearest"
+	"gyre/internal/quote"
 	"gyre/internal/table"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/model/chat"
 	"gyre/torch"
 )
 
-// promptRow is one line of input to score and generate: {"ids": […]}, {"text": …} or {"messages": […]}, and
-// which adapter it is for.
+// promptRow is one line of input to score, generate and tokenize: {"ids": […]}, {"text": …} or {"messages": […]} as in
+// requests to a server, with tools and chat_template_kwargs, and which adapter it is for.
 type promptRow struct {
 	at       string // where it stands, for messages
 	ids      []int32
 	text     *string
 	messages []chat.Message
+	offer    chat.Offer
 	adapter  string // "" where the row names none
 }
 
+// rowKeys are all keys of a row; the first three say what it is.
+var rowKeys = []string{"ids", "text", "messages", "tools", "chat_template_kwargs", "adapter"}
+
 // promptFlags are those of the commands that read prompts.
 func promptFlags() []cli.Flag {
-	return []cli.Flag{required("model", "Hugging Face `DIR` of the model"), adapterFlag(), inputFlag(),
-		atLeast(0, "threads", 0, "use `N` CPU threads; 0 = one per core"), deviceFlag(), dtypeFlag()}
+	return append([]cli.Flag{required("model", "Hugging Face `DIR` of the model"), adapterFlag(), inputFlag()},
+		modelFlags()...)
 }
 
-// parsePrompt reads a line. Keys other than these three and adapter are ignored.
+// parsePrompt reads a line.
 func parsePrompt(line []byte) (promptRow, error) {
 	var row promptRow
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
-		return row, fmt.Errorf("not a JSON object: %w", err)
+		return row, fmt.Errorf("not a JSON object: %w", quote.JSON(err))
 	}
-	var given []string
-	for _, key := range []string{"ids", "text", "messages"} {
-		if _, ok := fields[key]; ok {
-			given = append(given, key)
-		}
-	}
+	have := slices.Sorted(maps.Keys(fields))
+	given := slices.DeleteFunc(slices.Clone(rowKeys[:3]), func(key string) bool { return fields[key] == nil })
 	if len(given) == 0 {
-		return row, fmt.Errorf("expected one of ids, text and messages, got %q", slices.Sorted(maps.Keys(fields)))
+		return row, fmt.Errorf("expected one of ids, text and messages, got %q", have)
 	}
 	if len(given) > 1 {
 		return row, fmt.Errorf("expected exactly one of ids, text and messages, got %q", given)
 	}
+	for _, key := range have {
+		if !slices.Contains(rowKeys, key) {
+			return row, fmt.Errorf("there is no key %.80q of rows%s: expected %s, and beside it %s", key,
+				nearest.Hint(key, rowKeys), given[0], strings.Join(rowKeys[3:], ", "))
+		}
+	}
 	key, value := given[0], fields[given[0]]
-	into, expected := map[string]any{"ids": &row.ids, "text": &row.text, "messages": &row.messages},
-		map[string]string{"ids": "a list of one or more token ids (integers)", "text": "a string",
-			"messages": `a list of at least one {"role": "…", "content": "…"}`}
-	if json.Unmarshal(value, into[key]) != nil || len(row.ids) == 0 && row.text == nil && len(row.messages) == 0 {
+	into, expected := map[string]any{"ids": &row.ids, "text": &row.text},
+		map[string]string{"ids": "a list of one or more token ids (integers)", "text": "a string"}
+	if key == "messages" {
+		return row, row.readMessages(fields)
+	}
+	if json.Unmarshal(value, into[key]) != nil || len(row.ids) == 0 && row.text == nil {
 		return row, fmt.Errorf("%s: expected %s, got %s", key, expected[key], excerpt(value))
 	}
-	if i := slices.IndexFunc(row.messages, func(m chat.Message) bool { return m.Role == "" }); i >= 0 {
-		return row, fmt.Errorf("messages: message %d has no role", i)
+	for _, beside := range []string{"tools", "chat_template_kwargs"} {
+		if fields[beside] != nil {
+			return row, fmt.Errorf("%s: is for the chat template, which writes messages, got %s", beside, key)
+		}
 	}
-	if value, ok := fields["adapter"]; ok && (json.Unmarshal(value, &row.adapter) != nil || row.adapter == "") {
-		return row, fmt.Errorf("adapter: expected the name of an adapter (a string), got %s", excerpt(value))
+	return row, row.readAdapter(fields)
+}
+
+func (r *promptRow) readAdapter(fields map[string]json.RawMessage) error {
+	if value, ok := fields["adapter"]; ok && (json.Unmarshal(value, &r.adapter) != nil || r.adapter == "") {
+		return fmt.Errorf("adapter: expected the name of an adapter (a string), got %s", excerpt(value))
 	}
-	return row, nil
+	return nil
+}
+
+// readMessages reads a row of messages.
+func (r *promptRow) readMessages(fields map[string]json.RawMessage) (err error) {
+	if r.messages, err = chat.ReadMessages(fields["messages"]); err != nil {
+		return fmt.Errorf("messages: %w", err)
+	}
+	if len(r.messages) == 0 {
+		return errors.New(`messages: expected a list of at least one {"role": "…", "content": "…"}, got []`)
+	}
+	if i := slices.IndexFunc(r.messages, func(m chat.Message) bool { return m.Role == "" }); i >= 0 {
+		return fmt.Errorf("messages: message %d has no role", i)
+	}
+	r.messages = chat.ForTemplates(r.messages)
+	if r.offer.Tools, err = chat.ReadTools(fields["tools"]); err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	if value := fields["chat_template_kwargs"]; value != nil && json.Unmarshal(value, &r.offer.Variables) != nil {
+		return fmt.Errorf("chat_template_kwargs: expected an object, got %s", excerpt(value))
+	}
+	return r.readAdapter(fields)
 }
 
 // prompts is the checked input of score and generate.
@@ -85,22 +123,12 @@ type prompts struct {
 // good for the text of results. Otherwise a conversation that ends with the assistant is complete.
 func openPrompts(c *cli.Context, generate bool) (*prompts, error) {
 	dir := c.String("model")
-	on, err := placement(c)
+	adapters, on, err := openingModel(c, dir)
 	if err != nil {
-		return nil, err
-	}
-	adapters, err := givenAdapters(c)
-	if err != nil {
-		return nil, err
-	}
-	if on, err = settleBeside(on, dir, adapters); err != nil {
-		return nil, err
-	}
-	on.Frozen = true
-	if err := openThreads(c, on); err != nil {
 		return nil, err
 	}
 	p := new(prompts)
+	on.Frozen = true
 	if p.model, err = experiment.OpenModel(dir, torch.HeadLM, on); errors.Is(err, fs.ErrNotExist) {
 		return nil, Usagef("--model: %w", err)
 	} else if err != nil {
@@ -147,9 +175,9 @@ func openPrompts(c *cli.Context, generate bool) (*prompts, error) {
 func (p *prompts) encode(row *promptRow, generate bool) (err error) {
 	switch {
 	case row.text != nil:
-		row.ids, err = p.tokenizer.Encode(*row.text, true)
+		row.ids, err = p.tokenizer.EncodeDocument(*row.text)
 	case row.messages != nil:
-		row.ids, err = p.tokenizer.EncodeMessages(row.messages, generate || row.open())
+		row.ids, err = p.tokenizer.EncodeMessages(row.messages, generate || row.open(), row.offer)
 	}
 	if err != nil {
 		return err
@@ -222,6 +250,12 @@ func lines(w io.Writer) *json.Encoder {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	return out
+}
+
+// printf writes a result for people.
+func printf(c *cli.Context, format string, args ...any) error {
+	_, err := fmt.Fprintf(c.App.Writer, format, args...)
+	return err
 }
 
 func write(out *json.Encoder, value any) error {

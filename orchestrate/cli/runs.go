@@ -11,6 +11,7 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/evaluation"
 	"gyre/orchestrate/study/runs"
 	"gyre/orchestrate/study/ui"
 )
@@ -62,19 +63,16 @@ func diffRuns(c *cli.Context) error {
 	if !c.Bool("json") {
 		labels = runs.Labels(dirs)
 	}
-	builds, err := runs.Builds(list, labels)
-	if err != nil {
-		return err
-	}
 	ends, err := runs.Ends(list, labels, c.Bool("all"))
 	if err != nil {
 		return err
 	}
+	files := runs.Files(list, labels)
 	for i, part := range []struct {
 		name, title string
 		table       *table.Table
-	}{{"configuration", "Configuration", runs.Configurations(list, labels)}, {"build", "Build", builds},
-		{"metric", "Metrics at the end", ends}} {
+	}{{"configuration", "Configuration", runs.Configurations(list, labels)}, {"build", "Build", runs.Builds(list, labels)},
+		{"file", "Files", files}, {"metric", "Metrics at the end", ends}} {
 		if c.Bool("json") {
 			part.table.Columns[0].Name = part.name
 			if err := part.table.WriteJSON(c.App.Writer); err != nil {
@@ -92,6 +90,11 @@ func diffRuns(c *cli.Context) error {
 		}
 		if err := part.table.Write(c.App.Writer); err != nil {
 			return err
+		}
+		if part.table == files {
+			for _, row := range files.Rows {
+				fmt.Fprint(c.App.Writer, row[len(row)-1])
+			}
 		}
 	}
 	return nil
@@ -122,5 +125,6 @@ func showPages(c *cli.Context) error {
 	if err != nil {
 		return openingError(err)
 	}
+	server.Paired = evaluation.OfRuns
 	return server.Serve(c.Context, strconv.Itoa(c.Int("port")), func(url string) { fmt.Fprintln(c.App.Writer, url) })
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,22 +38,17 @@ func TestRanksThatSample(t *testing.T) {
 			}
 			dir := t.TempDir()
 			args := append([]string{"train", asyncConfig(t, dir)}, x.more...)
-			random := rand.New(rand.NewPCG(testSeed(t), 0))
-			for kill := range kills {
+			s := storm{random: rand.New(rand.NewPCG(testSeed(t), 0)), log: filepath.Join(dir, "runs/tiny/log.txt"),
+				least: 2 * time.Second, most: 5 * time.Second}
+			for !s.over(t, kills) {
 				on := x.ranks
-				if kill == 1 {
+				if s.kills == 1 {
 					on = x.others
 				}
-				cmd := gyre(t, dir, slices.Concat(args, on, []string{"--resume"})...)
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
+				if s.strike(t, gyre(t, dir, slices.Concat(args, on, []string{"--resume"})...)) {
+					os.RemoveAll(filepath.Join(dir, "runs")) // start over, so that all hit a working run
 				}
-				time.Sleep(time.Duration(2000+random.IntN(3000)) * time.Millisecond)
-				if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-					t.Logf("it had just ended: %v", err)
-				}
-				cmd.Wait() // killed
-				time.Sleep(3 * time.Second)
+				time.Sleep(3 * time.Second) // for its ranks to end
 			}
 			mustIn(t, dir, slices.Concat(args, x.ranks, []string{"--resume"})...)
 			run := filepath.Join(dir, "runs/tiny")

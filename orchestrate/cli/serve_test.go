@@ -106,9 +106,8 @@ func TestServeIsNotOpenedToOthersByAccident(t *testing.T) {
 		"--key-env NO_SUCH_VARIABLE":                "NO_SUCH_VARIABLE",
 		"--max-length 100000":                       "positions",
 		"--adapter no/such/adapter":                 "no/such/adapter",
-		"--draft no/such/draft":                     "no/such/draft",
 		"--chat-template no/such/file":              "no/such/file",
-		"--listen 127.0.0.1 --max-connections -3":   "--max-connections",
+		"--listen 127.0.0.1 --max-waiting -3":       "--max-waiting",
 		"--listen 127.0.0.1:999999 --max-waiting 1": "999999",
 	} {
 		var out, errs bytes.Buffer

@@ -17,7 +17,7 @@ import (
 // A collector of OpenTelemetry gets steps with their phases, and rollouts with their episodes, turns and tool calls;
 // what is trained stays the same.
 func TestSpansOfARun(t *testing.T) {
-	var mu sync.Mutex
+	var mu sync.Mutex // guards spans
 	spans := map[string]*tracing.Span{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := io.Reader(r.Body)

@@ -135,10 +135,10 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 			}
 			if data != "" {
 				hinted = strings.Contains(stderr,
-					"data/"+data+"/train.parquet does not exist: `gyre data prepare "+data+"` makes it")
+					"data/"+data+"/train.parquet: file does not exist: `gyre data prepare "+data+"` makes it")
 			}
 			if strings.Contains(string(readFile(t, path)), "data/chain_sum/") {
-				hinted = strings.Contains(stderr, "data/chain_sum/train.jsonl does not exist") &&
+				hinted = strings.Contains(stderr, "data/chain_sum/train.jsonl: file does not exist") &&
 					strings.Contains(stderr, "scripts/get-reasoning-gym.py")
 			}
 			if code == 0 || !hinted {

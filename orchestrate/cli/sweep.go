@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,10 +12,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/exitcode"
 	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/sweep"
@@ -84,12 +88,14 @@ func study(c *cli.Context, kind sweep.Kind) error {
 	if err != nil {
 		return err
 	}
+	shared := session.NewSharedBase()
+	defer shared.Close()
 	summary, err := sweep.Execute(c.Context, s, kind, sweep.Options{Command: binary,
-		Console: metrics.NewConsole(c.App.ErrWriter), Train: trainHere})
+		Console: metrics.NewConsole(c.App.ErrWriter), Here: trainOn(shared)})
 	if err != nil && !errors.As(err, new(*interrupt.Error)) {
 		return err
 	}
-	if printed := summary.Text(c.App.Writer, table.Width(c.App.Writer)); printed != nil {
+	if _, printed := fmt.Fprint(c.App.Writer, summary.Text(table.Room(c.App.Writer))); printed != nil {
 		return printed
 	}
 	fmt.Fprintf(c.App.ErrWriter, "files: %s\n", strings.Join(summary.Files, " "))
@@ -98,6 +104,24 @@ func study(c *cli.Context, kind sweep.Kind) error {
 			strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
 	}
 	return err
+}
+
+// trainOn trains a run of a study in this process, whose runs share a base.
+func trainOn(shared *session.SharedBase) func(context.Context, io.Writer, string, []string, int) (int, error) {
+	return func(ctx context.Context, log io.Writer, base string, overrides []string, until int) (int, error) {
+		tenant, err := shared.Join(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer tenant.Leave()
+		cfg, err := config.Load(base, overrides, experiment.CheckEnvironments(ctx))
+		if err != nil {
+			fmt.Fprintf(log, "gyre: %v\n", err)
+			return exitcode.Usage, nil
+		}
+		return trainHere(ctx, cfg, session.Options{Resume: true, Until: until, Tenant: tenant,
+			Console: metrics.NewConsole(log)}), nil
+	}
 }
 
 // startable prints the warnings about the runs. It is an error when not one of them can be opened, as when the model is
@@ -113,7 +137,7 @@ func startable(c *cli.Context, s *sweep.Study, runs []*sweep.Run) error {
 			warnOnce(c, cfg, warned)
 		}
 		if err == nil && !opens && !r.Over() {
-			_, err = experiment.Open(cfg, trainer.TrainingParts(false))
+			_, err = experiment.Open(cfg, source.Parts(true))
 		}
 		opens = opens || err == nil || r.Over()
 		if err != nil && first == nil {

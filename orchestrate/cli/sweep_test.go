@@ -9,9 +9,11 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"gyre/internal/child/childtest"
 	"gyre/internal/exitcode"
 )
 
@@ -64,7 +66,7 @@ func summary(t *testing.T, study string) (rows []map[string]any) {
 }
 
 // killWhenStepsAreLogged starts a command so many times, and kills it each time as soon as the runs of its study have
-// logged more than before.
+// logged more than before. A command that has nothing left to do is not killed; the first one has.
 func killWhenStepsAreLogged(t *testing.T, dir string, times int, args ...string) {
 	t.Helper()
 	logged := func() (lines int) {
@@ -74,6 +76,12 @@ func killWhenStepsAreLogged(t *testing.T, dir string, times int, args ...string)
 		}
 		return lines
 	}
+	kills := 0
+	defer func() {
+		if kills == 0 {
+			t.Error("no kill hit the command at work")
+		}
+	}()
 	for range times {
 		before := logged()
 		cmd := gyre(t, dir, args...)
@@ -90,7 +98,9 @@ func killWhenStepsAreLogged(t *testing.T, dir string, times int, args ...string)
 			}
 		}
 		cmd.Process.Kill()
-		<-ended
+		if <-ended; childtest.EndedBy(cmd, syscall.SIGKILL) {
+			kills++
+		}
 	}
 }
 
@@ -270,6 +280,19 @@ func TestSweepScripts(t *testing.T) {
 		{"run_entropy_sweep.sh", "--entropy-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 " +
 			"--gpus 0,1,2,3,4,5,6,7 --steps 5 --save-freq 2 --ray-num-cpus 1 --gpu-memory-utilization 0.25",
 			[]string{"<--logs><logs/entropy_sweep_Qwen2.5-3B/filter_zero/{condition}/sokoban_entropy_sweep_filter_zero_{condition}-Qwen2.5-3B.log>", "<run.steps=5>", "<run.save_every=2>", "<--threads><1>", "<engine.kv_mib=20000>"}},
+		{"run_main_table_diff_algo.sh", "--tasks sokoban,countdown --algos PPO,GRPO --filters all --cooldown 30",
+			[]string{"--cooldown 30 has no effect", "<--name><diff_algo_sokoban_Qwen2.5-3B>", `<axes.0.values=["PPO","GRPO"]>`,
+				`<axes.1.values=["filter","nofilter"]>`, "<envs.0.tag=CoordSokoban>", "<--seeds><3>",
+				"<--name><diff_algo_countdown_Qwen2.5-3B>", "<envs.0.max_turns=1>", "<engine.kv_mib=24000>",
+				"<model.path=models/Qwen2.5-3B>", "<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>"}},
+		{"run_main_table_diff_size.sh", "--dry-run --tasks frozenlake --filters filter --gpus 0,1 --gpus-per-exp 2",
+			[]string{"<--name><diff_size_PPO_frozenlake>", "<run.project=ragen_main_table_diff_size>", `<axes.0.values=["models/Qwen2.5-0.5B",`,
+				`<axes.0.labels=["0.5B","1.5B","3B","7B"]>`, `<axes.1.values=["filter"]>`, "<--gpus-per-run><2>"}},
+		{"run_main_table_diff_model.sh", "--dry-run --tasks sokoban --models Org/Name,Qwen2.5-3B",
+			[]string{`<axes.0.values=["models/Name","models/Qwen2.5-3B"]>`, `<axes.0.labels=["Org__Name","Qwen2.5-3B"]>`}},
+		{"run_frozen_lake_slipper_rate_sweep.sh", "--slipper-rate 100,0.5,1%,0 --filter-top-p 0.8", []string{
+			"<axes.0.values=[0.000000,0.500000,0.990000,1.000000]>", `<axes.0.labels=["slip100","slip50","slip1","slip0"]>`,
+			`filter = ["filter.value=0.8", "filter.include_zero=false"]`}},
 	} {
 		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "runs/"+strings.TrimPrefix(c.script, "runs/"),
 			strings.Fields(c.args)...)
@@ -280,18 +303,66 @@ func TestSweepScripts(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"run_kl_sweep.sh --kl-values":                           "no value: --kl-values",
-		"run_kl_sweep.sh --entropy-values 0":                    "unknown option --entropy-values",
-		"run_kl_sweep.sh --rollout_filter_include_zero perhaps": "expected True or False",
-		"run_top_p_sweep.sh --gpus-per-exp 3":                   "does not divide the 8 devices",
-		"run_top_p_sweep.sh --gpus 9":                           "names GPU 9",
-		"run_top_p_sweep.sh --model models/none":                "no Hugging Face directory",
+		"run_kl_sweep.sh --kl-values":                              "no value: --kl-values",
+		"run_kl_sweep.sh --entropy-values 0":                       "unknown option --entropy-values",
+		"run_kl_sweep.sh --rollout_filter_include_zero perhaps":    "expected True or False",
+		"run_top_p_sweep.sh --gpus-per-exp 3":                      "does not divide the 8 devices",
+		"run_top_p_sweep.sh --gpus 9":                              "names GPU 9",
+		"run_top_p_sweep.sh --model models/none":                   "no Hugging Face directory",
+		"run_main_table_diff_algo.sh --tasks sokoban,chess":        "--tasks names 'chess'",
+		"run_main_table_diff_algo.sh --algos ppo":                  "--algos names 'ppo'",
+		"run_main_table_diff_size.sh":                              "models/Qwen2.5-0.5B is no Hugging Face directory",
+		"run_frozen_lake_slipper_rate_sweep.sh --slipper-rate 101": "expected at most 100",
 	} {
 		words := strings.Fields(args)
 		if code, output := script(t, dir, "echo never", "runs/"+words[0], words[1:]...); code != 2 ||
 			!strings.Contains(output, want) {
 			t.Errorf("%s: exit code %d, want %q:\n%s", args, code, want, output)
 		}
+	}
+}
+
+// The studies of RAGEN's main tables and of slippery ice can run: every condition is planned, in pairs of seeds.
+func TestMainTables(t *testing.T) {
+	dir := t.TempDir()
+	for name, conditions := range map[string]int{"main_table_diff_algo": 8, "main_table_diff_model": 2,
+		"frozenlake_slip": 14} {
+		study, err := filepath.Abs("../../configs/studies/" + name + ".toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := []string{"sweep", study, "--dry-run", "--seeds", "2", "rollout.max_length=2000"}
+		if conditions == 2 {
+			words = append(words, `axes.0.values=["`+tinyPolicy(t)+`"]`, `axes.0.labels=["tiny"]`)
+		} else {
+			words = append(words, "model.path="+tinyPolicy(t))
+		}
+		said := mustIn(t, dir, words...)
+		if planned := strings.Count(said, " pending "); planned != 2*conditions || strings.Contains(said, "unknown") {
+			t.Errorf("%s: %d runs are planned, want %d:\n%s", name, planned, 2*conditions, said)
+		}
+	}
+	study, err := filepath.Abs("../../configs/studies/main_table_diff_algo.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustIn(t, dir, "sweep", study, "--seeds", "2", `axes.0.values=["PPO","DAPO"]`, `axes.1.values=["filter"]`,
+		"model.path="+tinyPolicy(t), "envs.0.tag=sokoban", "validation.envs.0.tag=sokoban", "rollout.prompt=compact",
+		"rollout.think=false", "rollout.max_tokens=4", "rollout.max_length=300", "run.steps=1", "envs.0.groups=2",
+		"envs.0.group_size=2", "actor.mini_batch=4", "critic.mini_batch=4", "validation.envs.0.groups=2",
+		"run.loggers=[\"jsonl\"]")
+	var list []map[string]any
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "studies/main_table_diff_algo/summary.json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	paired := 0
+	for _, row := range list { // the two are one configuration, on the same seeds
+		if row["metric"] == "entropy" && row["difference"] == 0.0 && row["pairs"] == 2.0 && row["low"] == nil {
+			paired++
+		}
+	}
+	if paired != 1 {
+		t.Errorf("PPO and DAPO are not compared in pairs: %v", list)
 	}
 }
 

@@ -49,7 +49,7 @@ func tokenizeRows(input string, args ...string) (code int, stdout, stderr string
 
 func TestTokenizeThereAndBack(t *testing.T) {
 	dir := tokenizerDir(t)
-	rows := []string{`{"text": "hello <é>\n<|im_end|>"}`, ``, `{"text": "", "other": 1}`,
+	rows := []string{`{"text": "hello <é>\n<|im_end|>"}`, ``, `{"text": ""}`,
 		`{"messages": [{"role": "user", "content": "hello<|im_end|>"}]}`,
 		`{"messages": [{"role": "assistant", "content": "x"}]}`}
 	want := []string{"<s>hello <é>\n<|im_end|>", "<s>",
@@ -93,6 +93,39 @@ func textsOf(t *testing.T, lines string) (texts []string) {
 		texts = append(texts, *row.Text)
 	}
 	return texts
+}
+
+// Rows are those of requests to a server: parts, tools, variables of the template, and no other key.
+func TestTokenizeRowsOfServers(t *testing.T) {
+	dir := tokenizerDir(t)
+	template := `{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text }};{% endfor %}{{ m.thinking }}` +
+		`{% endfor %}{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{{ mode }}`
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for row, want := range map[string]string{
+		`{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "thinking": "c"}]}`: "user:a;b;c",
+		`{"messages": [{"role": "developer", "content": "a"}]}`:                                                                        "system:a;",
+		`{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"mode": "!"}}`:                                      "user:a;!",
+		`{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function", "function": {"parameters": {}, "name": "f", "strict": true}}]}`: `user:a;` +
+			`{"type": "function", "function": {"parameters": {}, "name": "f", "strict": true}}`,
+	} {
+		code, ids, stderr := tokenizeRows(row, "--model", dir)
+		_, texts, _ := tokenizeRows(ids, "--model", dir, "--decode")
+		if code != exitcode.Done || textsOf(t, texts)[0] != want {
+			t.Errorf("%s: exit %d, %q %s; want %q", row, code, texts, stderr, want)
+		}
+	}
+	for row, want := range map[string]string{
+		`{"messages": [{"role": "user", "content": "a", "thinkin": "c"}]}`:            `message 0: there is no key "thinkin" (did you mean thinking?)`,
+		`{"messages": [{"role": "user", "content": "a"}], "tool": []}`:                `there is no key "tool" of rows (did you mean tools?)`,
+		`{"messages": [{"role": "user", "content": "a"}], "tools": 3}`:                "tools: expected a list of tools",
+		`{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 3}`: "chat_template_kwargs: expected an object",
+	} {
+		if code, _, stderr := tokenizeRows(row, "--model", dir); code != exitcode.Usage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, %s; want %q", row, code, stderr, want)
+		}
+	}
 }
 
 func TestTokenizeBadRows(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/sft"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/demo"
@@ -28,6 +29,7 @@ func trainCommand() *cli.Command {
 			text("resume-from", "continue global_step_N `DIR` in a new run directory"),
 			text("replay", "train on the episodes in `FILE` instead of playing"),
 			text("replay-schedule", "repeat `RUN` by its schedule: the same bits"),
+			toggle("diverging", "with --replay-schedule: other tokens are no error"),
 			atLeast(1, "until", 0, "save and pause after step `N`"),
 			dryRunFlag(), planDeviceFlag(), ranksFlag(), restartsFlag(),
 		},
@@ -37,7 +39,7 @@ func trainCommand() *cli.Command {
 				return err
 			}
 			options := session.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"),
-				Replay: c.String("replay"), Repeat: c.String("replay-schedule"), Until: c.Int("until"),
+				Replay: c.String("replay"), ReplaySchedule: c.String("replay-schedule"), Diverging: c.Bool("diverging"), Until: c.Int("until"),
 				Console: metrics.NewConsole(c.App.ErrWriter)}
 			switch {
 			case c.Bool("dry-run") && c.IsSet("device"):
@@ -50,8 +52,8 @@ func trainCommand() *cli.Command {
 			}
 			return runTraining(c, cfg, options, func(ctx context.Context, cfg *config.Config,
 				o session.Options) (training, error) {
-				if trainer.Samples(cfg, o.World) {
-					return trainer.NewSampler(cfg, o), nil
+				if source.Samples(cfg, o.World) {
+					return source.NewSampler(cfg, o), nil
 				}
 				return trainer.New(ctx, cfg, o)
 			})
@@ -77,7 +79,7 @@ func runTraining[T training](c *cli.Context, cfg *config.Config, options session
 		defer t.Close()
 		outcome, err := goOn(ctx, t)
 		if err == nil && world.Writes() {
-			_, err = fmt.Fprintln(c.App.Writer, outcome.Dir)
+			err = printf(c, "%s\n", outcome.Dir)
 		}
 		return err
 	})
@@ -123,7 +125,7 @@ func dryRun(c *cli.Context, opened *experiment.Experiment, err error) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(c.App.Writer, "%s\n", resolved); err != nil {
+	if err := printf(c, "%s\n", resolved); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", opened.Policy.Dir,
@@ -176,9 +178,7 @@ func dataDemonstrationsCommand() *cli.Command {
 				return err
 			}
 			s := cfg.SFT
-			_, err = fmt.Fprintf(c.App.Writer, "%s: %d episodes to learn from, %d held out\n", dir, s.Episodes,
-				s.ValidationEpisodes)
-			return err
+			return printf(c, "%s: %d training episodes, %d held out\n", dir, s.Episodes, s.ValidationEpisodes)
 		},
 	}
 }

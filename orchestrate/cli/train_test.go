@@ -133,9 +133,10 @@ func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 func TestSpeculationChangesNothing(t *testing.T) {
 	plain, trying := t.TempDir(), t.TempDir()
 	mustIn(t, plain, "train", tinyConfig(t, plain, ""), "engine.speculation=off", "rollout.temperature=0.02")
-	mustIn(t, trying, "train", tinyConfig(t, trying, ""), "engine.speculation=always", "engine.speculative_tokens=5", "rollout.temperature=0.02")
+	mustIn(t, trying, "train", tinyConfig(t, trying, ""), "engine.speculation=auto", "rollout.temperature=0.02")
 	sameRun(t, filepath.Join(plain, "runs/tiny"), filepath.Join(trying, "runs/tiny"))
-	figures := func(dir string) (proposed, accepted, each float64) {
+	// most is of the step with the most tokens a pass: on a busy machine speculation may pause in any one step.
+	figures := func(dir string) (proposed, accepted, most float64) {
 		for record, err := range metrics.Read(filepath.Join(dir, "runs/tiny/metrics.jsonl")) {
 			if err != nil {
 				t.Fatal(err)
@@ -145,23 +146,15 @@ func TestSpeculationChangesNothing(t *testing.T) {
 			}
 			proposed += record.Values["perf/proposed_tokens"].(float64)
 			accepted += record.Values["perf/accepted_tokens"].(float64)
-			each = record.Values["perf/tokens_per_pass"].(float64)
+			most = max(most, record.Values["perf/tokens_per_pass"].(float64))
 		}
 		return
 	}
-	if proposed, accepted, each := figures(plain); proposed != 0 || accepted != 0 || each != 1 {
-		t.Errorf("plain: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
+	if proposed, accepted, most := figures(plain); proposed != 0 || accepted != 0 || most != 1 {
+		t.Errorf("plain: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, most)
 	}
-	if proposed, accepted, each := figures(trying); accepted < 10 || accepted >= proposed || each <= 1 {
-		t.Errorf("speculating: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
-	}
-	// the policy as its own draft, until it has learned otherwise
-	drafting := t.TempDir()
-	mustIn(t, drafting, "train", tinyConfig(t, drafting, ""), "engine.speculation=always", "engine.draft_model="+tinyPolicy(t),
-		"rollout.temperature=0.02")
-	sameRun(t, filepath.Join(plain, "runs/tiny"), filepath.Join(drafting, "runs/tiny"))
-	if proposed, accepted, each := figures(drafting); accepted < 100 || accepted >= proposed || each <= 1.1 {
-		t.Errorf("drafting: %v proposed, %v accepted, %v tokens a pass", proposed, accepted, each)
+	if proposed, accepted, most := figures(trying); accepted < 10 || accepted > proposed || most <= 1 {
+		t.Errorf("speculating: %v proposed, %v accepted, at most %v tokens a pass", proposed, accepted, most)
 	}
 }
 
@@ -183,6 +176,9 @@ func TestCollapseRulesExitWithFive(t *testing.T) {
 	}
 	if info.Status != "stopped_early" || !strings.Contains(info.Reason, "no group for 3 steps") {
 		t.Errorf("run.json says %+v", info)
+	}
+	if text := string(readFile(t, filepath.Join(dir, "runs/tiny/log.txt"))); !strings.Contains(text, info.Reason) {
+		t.Errorf("log.txt does not say why the run ended:\n%s", text)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(left) != 1 ||
 		filepath.Base(left[0]) != "global_step_2" {
@@ -482,34 +478,5 @@ func TestBestEpochIsKept(t *testing.T) {
 			mustIn(t, dir, append([]string{"train", config, "run.name=after-" + name, "run.steps=1", "model.path=" +
 				filepath.Join(run, "best/actor")}, ranks...)...)
 		})
-	}
-}
-
-// With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the
-// update's gradient.
-func TestSharesOfTheUpdate(t *testing.T) {
-	dir := t.TempDir()
-	mustIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true",
-		"actor.mini_batch=8",
-		"algorithm.entropy_coef=0", "filter.strategy=none")
-	compared := 0
-	for step, values := range steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl")) {
-		for name, v := range values {
-			bucket, ok := strings.CutPrefix(strings.TrimSuffix(name, "/norm"), "update_share/")
-			if !ok || !strings.HasSuffix(name, "/norm") {
-				continue
-			}
-			want := values["grad_norm/"+bucket+"/task"].(float64)
-			if bucket == "all" {
-				want = values["actor/grad_norm"].(float64)
-			}
-			if got := v.(float64); math.Abs(got-want) > 1e-5*want {
-				t.Errorf("step %d: %s = %v, the analysis has %v", step, name, got, want)
-			}
-			compared++
-		}
-	}
-	if compared != 6 {
-		t.Errorf("%d shares were logged, want 6", compared)
 	}
 }

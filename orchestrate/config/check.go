@@ -24,7 +24,6 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkAlgorithm(report)
 	c.checkUpdate(report)
 	c.checkAhead(report)
-	c.checkDraft(report)
 	c.checkRefill(report)
 	c.checkReference(report)
 	c.checkImportance(report)
@@ -106,16 +105,6 @@ func CheckDevice(name string) error {
 	return nil
 }
 
-// leastTemperature is the least that the sampler divides logits by: csrc/engine/request.cc.
-const leastTemperature = 1e-4
-
-// checkTemperature refuses what lies between 0, which means something else, and the least temperature.
-func checkTemperature(key, zero string, t float64, report func(key, format string, args ...any)) {
-	if t > 0 && t < leastTemperature {
-		report(key, "expected 0 (%s) or a number >= %v and <= 1e4, got %v", zero, leastTemperature, t)
-	}
-}
-
 func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if c.Run.Name == "" || c.Run.Name == "." || c.Run.Name == ".." || strings.ContainsAny(c.Run.Name, "/\\\x00") {
 		report("run.name", "expected a name for a folder, got %q", c.Run.Name)
@@ -129,7 +118,9 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if strings.TrimSpace(c.Rollout.ActionSeparator) == "" {
 		report("rollout.action_separator", "is blank: expected something that no action contains")
 	}
-	checkTemperature("validation.temperature", "greedy", c.Validation.Temperature, report)
+	if t := c.Validation.Temperature; t > 0 && t < 1e-4 { // the least that the sampler divides by: engine/request.cc
+		report("validation.temperature", "expected 0 (greedy) or a number >= 1e-4 and <= 1e4, got %v", t)
+	}
 	if r := c.Rollout; r.OverlongTokens >= r.MaxLength {
 		report("rollout.overlong_tokens", "%d is not below rollout.max_length = %d", r.OverlongTokens, r.MaxLength)
 	}
@@ -149,10 +140,6 @@ func checkEnv(path string, e Env, report func(key, format string, args ...any)) 
 	if e.ActionSeparator != "" && strings.TrimSpace(e.ActionSeparator) == "" {
 		report(path+".action_separator", "is blank: expected something that no action contains")
 	}
-	for i, s := range e.Sampling {
-		checkTemperature(fmt.Sprintf("%s.sampling.%d.temperature", path, i), "that of [rollout] or [validation]",
-			s.Temperature, report)
-	}
 	// Far beyond what memory holds, and small enough that sums and products of counts never overflow.
 	if episodes := float64(e.Groups) * float64(e.GroupSize); episodes > maxEpisodes {
 		report(path+".groups", "groups x group_size = %.4g episodes: at most %d can be played at once", episodes,
@@ -161,6 +148,11 @@ func checkEnv(path string, e Env, report func(key, format string, args ...any)) 
 }
 
 func (c *Config) checkFilter(report func(key, format string, args ...any)) {
+	for i, text := range c.Filter.Without {
+		if _, err := ParseWithout(text); err != nil {
+			report(fmt.Sprintf("filter.without.%d", i), "%v", err)
+		}
+	}
 	f := c.Filter
 	if f.Strategy == "none" {
 		return
@@ -186,8 +178,8 @@ func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 		report("algorithm.advantage", "%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 "+
 			"or more", a.Advantage, i)
 	}
-	if a.Advantage == "bi_level_gae" && !c.Rollout.TurnRewards {
-		report("algorithm.advantage", "bi_level_gae needs a reward per turn: set rollout.turn_rewards = true")
+	if (a.Advantage == "bi_level_gae" || a.Advantage == "mt_grpo") && !c.Rollout.TurnRewards {
+		report("algorithm.advantage", "%s needs a reward per turn: set rollout.turn_rewards = true", a.Advantage)
 	}
 	if a.Advantage == "gdpo" && c.Components.Enabled && c.Components.Mode == "exact" {
 		report("components.mode", "gdpo normalises each part by itself, so no part has a share of the total's "+
@@ -251,17 +243,6 @@ func (c *Config) checkRefill(report func(key, format string, args ...any)) {
 }
 
 // checkAhead reports what cannot be done while batches are played ahead of their steps.
-func (c *Config) checkDraft(report func(key, format string, args ...any)) {
-	switch {
-	case c.Engine.DraftModel == "":
-	case c.Engine.Speculation == "off":
-		report("engine.draft_model", "proposes nothing with engine.speculation = \"off\": set that to \"auto\"")
-	case c.Model.Device != "cpu":
-		report("engine.draft_model", "nothing is proposed on model.device = %q, only on \"cpu\": leave it out",
-			c.Model.Device)
-	}
-}
-
 func (c *Config) checkAhead(report func(key, format string, args ...any)) {
 	if n := c.FSDP.Samplers; n > 0 && c.Rollout.Staleness == 0 {
 		report("fsdp.samplers", "%d ranks that only sample would wait while the others train (rollout.staleness = 0): "+
@@ -296,9 +277,6 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 	}
 	single, ok := c.singleMember()
 	switch {
-	case a.Buckets == "staleness" && (c.Rollout.Staleness == 0 || c.Separate() || a.Profile == "paper" || a.InUpdate):
-		report("analysis.buckets", "tokens of older weights are in training batches of runs with rollout.staleness > "+
-			"0: leave analysis.groups and group_size 0, analysis.profile exact and analysis.in_update false")
 	case a.GroupSize == 1:
 		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, "+
 			"got 1")

@@ -30,6 +30,10 @@ type Config struct {
 	SFT        SFT        `toml:"sft"`
 
 	preset string // what algorithm.preset has set, for people
+	// ungrouped are the validation sources whose groups nobody gave, while checks run.
+	ungrouped map[int]bool
+	notes     []string // of checks
+	training  []string // those on what only training plays
 }
 
 // Run names the experiment and says how long it lasts.
@@ -44,7 +48,7 @@ type Run struct {
 	EnvSeed int64 `toml:"env_seed" default:"10000"`
 	// Validate after every N-th step and after the last; 0 = never.
 	ValidateEvery int `toml:"validate_every" default:"10" range:"[0,)"`
-	// Validate once before the first step.
+	// Validate once before the first step; where validate_every is 0 only if this is set.
 	ValidateFirst bool `toml:"validate_first" default:"true"`
 	// Save a checkpoint after every N-th step and after the last; 0 = only after the last, -1 = never.
 	SaveEvery int `toml:"save_every" default:"100" range:"[-1,)"`
@@ -90,7 +94,7 @@ type Model struct {
 	BaseDType string `toml:"base_dtype" default:"auto" oneof:"auto,float32,bfloat16,int8"`
 }
 
-// LoRA trains adapters of low rank beside a frozen policy in place of its weights: a matrix W becomes W + scale B A.
+// LoRA trains adapters of low rank on a frozen policy in place of its weights: a matrix W becomes W + scale B A.
 type LoRA struct {
 	// Rank of the adapters; 0 = none, all weights are trained.
 	Rank int `toml:"rank" default:"0" range:"[0,4096]"`
@@ -104,13 +108,11 @@ type LoRA struct {
 	Targets Targets `toml:"targets" default:"all"`
 	// Seed that new adapters follow from; 0 = run.seed.
 	Seed uint64 `toml:"seed" default:"0"`
-	// Directory of an adapter of PEFT's layout to start from, beside the model in model.path; empty = a new one.
+	// Directory of an adapter of PEFT's layout to start from, on the model in model.path; empty = a new one.
 	Adapter string `toml:"adapter"`
 	// Probability with which each number of an adapter's input is dropped in the passes of an update (PEFT's
 	// lora_dropout). The sampler drops nothing.
 	Dropout float64 `toml:"dropout" default:"0.0" range:"[0,1)"`
-	// Learning rate of B relative to that of A (LoRA+, which takes 16); 1 = the same.
-	Plus float64 `toml:"plus" default:"1.0" range:"(0,)"`
 	// What the learning rates of actor, critic and SFT are multiplied by. Adapters learn best at about 10 times full
 	// tuning's rates, so that 10 takes a configuration of full tuning as it is.
 	LRScale float64 `toml:"lr_scale" default:"1.0" range:"(0,)"`
@@ -138,21 +140,6 @@ type Env struct {
 	ActionSeparator string `toml:"action_separator"`
 	// Environment-specific options; `gyre env info TAG` lists them.
 	Options map[string]any `toml:"options"`
-	// Policies of sampling that the members of a group take in turn, instead of the one of [rollout] or [validation].
-	Sampling []Sampling `toml:"sampling"`
-}
-
-// Sampling is one policy of sampling among several.
-type Sampling struct {
-	// Sampling temperature; 0 = that of [rollout] or [validation]. Log-probs are taken at rollout.temperature
-	// whatever it is: where the two differ they are computed again before the update.
-	Temperature float64 `toml:"temperature" default:"0" range:"[0,1e4]"`
-	// Nucleus probability; 1 = off.
-	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
-	// Keep only the k most likely tokens; 0 = off.
-	TopK int `toml:"top_k" default:"0" range:"[0,)"`
-	// Drop tokens less likely than min_p times the most likely one; 0 = off.
-	MinP float64 `toml:"min_p" default:"0.0" range:"[0,1)"`
 }
 
 // Reward weights one named part of the reward. With any [[rewards]], what an episode earns is their weighted sum (and
@@ -174,7 +161,8 @@ type Reward struct {
 type Validation struct {
 	// Validation sources, with the keys of [[envs]]; when absent, every training source with 512 groups of one. In a
 	// source given here, groups and group_size default to 512 and 1, other keys to those of the training source with
-	// the same tag, and the tag to that of the training source at the same place.
+	// the same tag, and the tag to that of the training source at the same place. A data set is played row by row from
+	// its first; where groups is absent and it has less than 512 rows, that is their number.
 	Envs []Env `toml:"envs" elements:"groups=512,group_size=1"`
 	// Seed of the first validation environment; the set never changes.
 	Seed int64 `toml:"seed" default:"123"`
@@ -186,6 +174,10 @@ type Validation struct {
 	Temperature float64 `toml:"temperature" default:"0.5" range:"[0,1e4]"`
 	// Nucleus probability while validating.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
+	// Reward from which on a reply is a success, where [[rewards]] have no component correctness; 0 = the largest that
+	// its components can earn. Where that is not known, as with a command, there is no success: runs are judged by
+	// their score, and early_stop.low_success_count does not act.
+	SuccessAt float64 `toml:"success_at" default:"0.0"`
 	// Write every validation reply with the log-probs of its tokens to ppl_tracking_DATA/validation_step_N.json (DATA
 	// as in components.data), which `gyre components perplexity` reads.
 	Tracking bool `toml:"tracking" default:"false"`
@@ -280,22 +272,28 @@ type Filter struct {
 	MaxBatches int `toml:"max_batches" default:"1" range:"[1,1000]"`
 	// Power of the kept ratio that advantages are multiplied by.
 	LossScaling string `toml:"loss_scaling" default:"none" oneof:"none,linear,sqrt"`
+	// Episodes that updates leave out, though they were played and the filter has seen them: env=TAG, row=NAME or
+	// group=G, each at every step or, with @STEP behind it, at one. `gyre what-if` sets it.
+	Without []string `toml:"without"`
 }
 
 // Algorithm turns rewards into advantages.
 type Algorithm struct {
-	// Sets keys of [algorithm], [actor] and [filter] to the published recipe of that name; keys given beside it win,
+	// Sets keys of [algorithm], [actor] and [filter] to the published recipe of that name; keys that are given win,
 	// and the run's log says which were set.
 	Preset string `toml:"preset" oneof:",grpo,dr_grpo,dapo,gspo,cispo,sapo,lite_ppo"`
-	// Advantage estimator; gae and bi_level_gae train a critic.
-	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo,gdpo,optimal_token_baseline" aliases:"tir_optimal_token_baseline=optimal_token_baseline,otb=optimal_token_baseline,bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
+	// Advantage estimator; gae and bi_level_gae train a critic. docs/estimators.md says what is known of each.
+	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo,gdpo,optimal_token_baseline,reinforce,james_stein,gigpo,mt_grpo,turn_grpo,turn_rloo,optimal_turn_baseline" aliases:"tir_optimal_token_baseline=optimal_token_baseline,otb=optimal_token_baseline,bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline,gtpo=turn_grpo" hints:"ppo=gae: PPO is the loss, gae its advantages"`
 	// Discount per token.
 	Gamma float64 `toml:"gamma" default:"1.0" range:"[0,1]"`
 	// GAE lambda.
 	Lambda float64 `toml:"lambda" default:"1.0" range:"[0,1]"`
-	// Discount per turn of bi_level_gae.
+	// Discount per turn of bi_level_gae, gigpo, mt_grpo, turn_grpo, turn_rloo and optimal_turn_baseline.
 	HighLevelGamma float64 `toml:"high_level_gamma" default:"0.95" range:"[0,1]"`
-	// Divide the centred returns of grpo and brpo by the group's standard deviation; false = Dr.GRPO.
+	// Weight of gigpo's comparison of turns that began in the same state, beside that of whole episodes.
+	StepWeight float64 `toml:"step_weight" default:"1.0" range:"[0,)"`
+	// Divide what grpo, brpo, gdpo, gigpo, mt_grpo and turn_grpo have centred by its standard deviation; for grpo,
+	// false = Dr.GRPO.
 	NormByStd bool `toml:"norm_by_std" default:"true"`
 	// Coefficient of the KL term; 0 skips the reference pass altogether.
 	KLCoef float64 `toml:"kl_coef" default:"0.0" range:"[0,)"`
@@ -317,14 +315,6 @@ type Algorithm struct {
 	KLHorizon float64 `toml:"kl_horizon" default:"10000" range:"(0,)"`
 	// Coefficient of the entropy bonus.
 	EntropyCoef float64 `toml:"entropy_coef" default:"0.001"`
-	// Entropy that the coefficient follows, in nats as actor/entropy: after an update below it the coefficient rises by
-	// entropy_step up to entropy_max, above it it falls and does not count (Skywork-OR1, arXiv 2505.22312, whose
-	// scripts take 0.2 and a first entropy_coef of 0); 0 = entropy_coef stays.
-	EntropyTarget float64 `toml:"entropy_target" default:"0.0" range:"[0,)"`
-	// Change of the coefficient per step.
-	EntropyStep float64 `toml:"entropy_step" default:"1e-4" range:"(0,)"`
-	// Largest coefficient.
-	EntropyMax float64 `toml:"entropy_max" default:"0.005" range:"(0,)"`
 	// Coefficient of a loss that balances the load of experts (docs/families.md); pretraining took 0.001 to 0.01.
 	RouterAuxLossCoef float64 `toml:"router_aux_loss_coef" default:"0.0" range:"[0,)"`
 	// Set the advantages of the task to zero, so that only entropy and KL act: an ablation, or distillation alone.
@@ -390,7 +380,8 @@ type Actor struct {
 	// Share of a mini-batch's tokens, those of the highest entropy, that the policy loss learns from
 	// (arXiv 2506.01939); 1 = all.
 	EntropyTop float64 `toml:"entropy_top" default:"1.0" range:"(0,1]"`
-	// Episodes per optimizer step.
+	// Episodes per optimizer step. Where it is absent and the episodes of a training step are no multiple of the
+	// default, it is the largest number below that cuts them into equal shares, as nearly as they can be.
 	MiniBatch int `toml:"mini_batch" default:"32" range:"[1,)"`
 	// Tokens per forward and backward pass, those of a common prefix counted once (memory, not mathematics).
 	MicroBatchTokens int `toml:"micro_batch_tokens" default:"1024" range:"[1,)"`

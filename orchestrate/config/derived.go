@@ -12,7 +12,6 @@ import (
 
 	"gyre/internal/nearest"
 	"gyre/internal/settings"
-	"gyre/orchestrate/loop/advantage"
 )
 
 // For is the rollout of one source's episodes.
@@ -24,38 +23,6 @@ func (r Rollout) For(e Env) Rollout {
 		r.ActionSeparator = e.ActionSeparator
 	}
 	return r
-}
-
-// ReplyForms says, for every form that some source asks for, what replies look like and what becomes of them.
-func (c *Config) ReplyForms() []string {
-	var forms []string
-	sources := map[string][]string{}
-	for _, e := range c.Envs {
-		form := c.Rollout.For(e).replyForm()
-		if sources[form] == nil {
-			forms = append(forms, form)
-		}
-		sources[form] = append(sources[form], e.Tag)
-	}
-	if len(forms) > 1 {
-		for i, form := range forms {
-			forms[i] = strings.Join(sources[form], ", ") + ": " + form
-		}
-	}
-	return forms
-}
-
-func (r Rollout) replyForm() string {
-	switch {
-	case r.Replies == "action" && r.Think:
-		return "the policy thinks and answers; the bare action takes the reply's place (rollout.replies = \"action\")"
-	case r.Replies == "action":
-		return "the policy answers without thinking; the bare action takes the reply's place (rollout.replies = " +
-			"\"action\")"
-	case r.Think:
-		return "the policy thinks and answers"
-	}
-	return "the policy answers without thinking; replies are kept as sampled (rollout.replies = \"sampled\")"
 }
 
 // Constants are the keys of a that are numbers, the constants of its loss among them, and those that take names, as the
@@ -73,32 +40,46 @@ func (a Actor) Constants() map[string]float64 {
 	return all
 }
 
-// Estimation is how advantages are estimated.
-func (a Algorithm) Estimation() advantage.Options {
-	return advantage.Options{Advantage: a.Advantage, Gamma: a.Gamma, Lambda: a.Lambda, HighLevelGamma: a.HighLevelGamma,
-		NormByStd:    a.NormByStd,
-		SoftReweight: a.SoftReweight, LengthWeight: a.LengthWeight, ZeroTaskAdvantage: a.ZeroTaskAdvantage}
-}
+// estimator is what an advantage estimator needs of a run.
+type estimator struct{ critic, groups, energies, episodes, states, divides bool }
 
-// estimator is the one that is named; the tag of Algorithm.Advantage has let no other pass.
-func (a Algorithm) estimator() advantage.Estimator {
-	if e := advantage.Find(a.Advantage); e != nil {
-		return *e
-	}
-	return advantage.Estimator{}
+// estimators are those of package advantage, a test of which compares both tables.
+var estimators = map[string]estimator{
+	"gae":                    {critic: true},
+	"bi_level_gae":           {critic: true},
+	"grpo":                   {groups: true, episodes: true, divides: true},
+	"rloo":                   {groups: true, episodes: true},
+	"reinforce_pp":           {},
+	"reinforce_pp_baseline":  {groups: true, episodes: true},
+	"brpo":                   {episodes: true, divides: true},
+	"gdpo":                   {groups: true, episodes: true, divides: true},
+	"optimal_token_baseline": {groups: true, energies: true},
+	"reinforce":              {},
+	"james_stein":            {groups: true, episodes: true},
+	"gigpo":                  {groups: true, states: true, divides: true},
+	"mt_grpo":                {groups: true, divides: true},
+	"turn_grpo":              {groups: true, divides: true},
+	"turn_rloo":              {groups: true},
+	"optimal_turn_baseline":  {groups: true, energies: true},
 }
 
 // UsesCritic reports whether the advantage estimator needs a value network.
-func (a Algorithm) UsesCritic() bool { return a.estimator().Critic }
+func (a Algorithm) UsesCritic() bool { return estimators[a.Advantage].critic }
 
 // UsesGroups reports whether episodes are compared with the others of their group.
-func (a Algorithm) UsesGroups() bool { return a.estimator().Groups }
+func (a Algorithm) UsesGroups() bool { return estimators[a.Advantage].groups }
 
 // UsesEnergies reports whether the advantage estimator weighs tokens by their distributions' squared norms.
-func (a Algorithm) UsesEnergies() bool { return a.estimator().Energies }
+func (a Algorithm) UsesEnergies() bool { return estimators[a.Advantage].energies }
+
+// UsesStates reports whether the advantage estimator compares turns that began in the same state.
+func (a Algorithm) UsesStates() bool { return estimators[a.Advantage].states }
+
+// Divides reports whether the advantage estimator divides by a deviation where norm_by_std says so.
+func (a Algorithm) Divides() bool { return estimators[a.Advantage].divides }
 
 // ComparesEpisodes reports whether all sampled tokens of an episode get the advantage of its score.
-func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
+func (a Algorithm) ComparesEpisodes() bool { return estimators[a.Advantage].episodes }
 
 // Separate reports whether gradients are analysed on a batch of its own: one of another shape than the training batch.
 func (c *Config) Separate() bool {
@@ -194,11 +175,6 @@ func (l Logger) MarshalTOML() ([]byte, error) {
 	}
 	list, err := toml.Marshal(map[string]any{"command": l.Command})
 	return fmt.Appendf(nil, "{ %s }", strings.TrimSpace(string(list))), err
-}
-
-// Logs reports whether a logger of a name is among the run's.
-func (r Run) Logs(name string) bool {
-	return slices.ContainsFunc(r.Loggers, func(l Logger) bool { return l.Name == name })
 }
 
 // RemoteReference tells whether the KL reference is a server's.

@@ -3,14 +3,12 @@ package config
 import (
 	"reflect"
 	"slices"
-
-	"gyre/orchestrate/loop/importance"
 )
 
 // Importance corrects for tokens that another policy drew than the one that is trained: replayed episodes, or a sampler
 // that is not the trainer. W is the proximal policy's probability over the behaviour policy's.
 type Importance struct {
-	// Sets the keys below to verl's rollout correction of that name; keys given beside it win.
+	// Sets the keys below to verl's rollout correction of that name; keys that are given win.
 	Preset string `toml:"preset" oneof:",token_tis,seq_tis,token_icepop,seq_mis,geo_rs,geo_rs_token_tis,geo_rs_seq_tis,k3_rs,k3_rs_token_tis,k3_rs_seq_tis"`
 	// What weighs a token's loss: W clamped to low and high (truncate), or W inside them and 0 outside (mask).
 	Correction string `toml:"correction" default:"none" oneof:"none,truncate,mask"`
@@ -29,11 +27,11 @@ type Importance struct {
 	RejectHigh float64 `toml:"reject_high" default:"2.0" range:"[0,)"`
 }
 
-// Options are those of the correction and the rejection.
-func (i Importance) Options() importance.Options {
-	return importance.Options{Correction: i.Correction, Level: i.Level, Low: i.Low, High: i.High,
-		Reject: i.Reject, RejectLow: i.RejectLow, RejectHigh: i.RejectHigh}
-}
+// Weighs reports whether tokens get weights.
+func (i Importance) Weighs() bool { return i.Correction != "" && i.Correction != "none" }
+
+// Rejects reports whether tokens may be left out.
+func (i Importance) Rejects() bool { return i.Reject != "" && i.Reject != "none" }
 
 // importancePresets are verl's decoupled_* corrections by our names.
 var importancePresets = map[string]Importance{
@@ -69,20 +67,19 @@ var (
 
 // Corrects reports whether tokens are weighed or left out for their behaviour policy.
 func (c *Config) Corrects() bool {
-	o := c.Importance.Options()
-	return o.Weighs() || o.Rejects() || c.Actor.Loss == "decoupled_ppo"
+	return c.Importance.Weighs() || c.Importance.Rejects() || c.Actor.Loss == "decoupled_ppo"
 }
 
 func (c *Config) checkImportance(report func(key, format string, args ...any)) {
 	const bounds = "%v is larger than the upper bound, %v"
-	i, o := c.Importance, c.Importance.Options()
+	i := c.Importance
 	if i.Low > i.High {
 		report("importance.low", bounds, i.Low, i.High)
 	}
 	if i.RejectLow > i.RejectHigh && i.Reject != "k3" {
 		report("importance.reject_low", bounds, i.RejectLow, i.RejectHigh)
 	}
-	for key, set := range map[string]bool{"correction": o.Weighs(), "reject": o.Rejects()} {
+	for key, set := range map[string]bool{"correction": i.Weighs(), "reject": i.Rejects()} {
 		if set && slices.Contains(behaviourLosses, c.Actor.Loss) {
 			report("importance."+key, "actor.loss = %q compares with the behaviour policy already: a correction would be "+
 				"the second", c.Actor.Loss)

@@ -40,9 +40,28 @@ func Parse(name string, data []byte, overrides []string, checks ...Check) (*Conf
 	return interpret(nil, name, data, overrides, checks)
 }
 
+// removed are keys of earlier configurations, with the values that runs wrote for them unless they were told otherwise.
+var removed = map[string]settings.Removed{
+	"algorithm.entropy_max":     {Value: 0.005, Instead: "algorithm.entropy_coef stays as it is"},
+	"algorithm.entropy_step":    {Value: 1e-4, Instead: "algorithm.entropy_coef stays as it is"},
+	"algorithm.entropy_target":  {Value: 0.0, Instead: "algorithm.entropy_coef stays as it is"},
+	"analysis.confidence":       {Value: 0.95, Instead: "intervals are of 95 %"},
+	"analysis.in_update":        {Value: false, Instead: "analysis.every = 1 measures the buckets of every step"},
+	"analysis.statistics":       {Value: true, Instead: "the exact profile always has them"},
+	"checkpoint.dtype":          {Value: "float32", Instead: "`gyre model convert --dtype bfloat16` makes smaller copies"},
+	"components.buckets":        {Value: false, Instead: "components are measured over the whole batch"},
+	"components.save_mib":       {Value: int64(1024), Instead: "components.save = \"projection\" makes smaller files"},
+	"engine.draft_model":        {Value: "", Instead: "engine.speculation = \"auto\" proposes tokens by look-up"},
+	"engine.prefix_cache":       {Value: true, Instead: "what sequences begin with is always shared"},
+	"engine.speculative_tokens": {Value: int64(8), Instead: "at most 8 are proposed"},
+	"envs.sampling":             {Instead: "all members of a group are sampled as [rollout] says"},
+	"lora.plus":                 {Value: 1.0, Instead: "A and B have one learning rate"},
+}
+
 func interpret(given func(*Config) bool, name string, data []byte, overrides []string,
 	checks []Check) (*Config, error) {
 	document := settings.Parse(name, data)
+	document.Removed = removed
 	if err := document.Err(); err != nil {
 		return nil, err
 	}
@@ -54,6 +73,13 @@ func interpret(given func(*Config) bool, name string, data []byte, overrides []s
 	c.usePreset(document)
 	c.inheritValidation(document.Defined)
 	c.Components.inheritNames(document.Keys)
+	if n := c.Episodes(); n > 0 && !document.Defined("actor.mini_batch") {
+		shares := (n + c.Actor.MiniBatch - 1) / c.Actor.MiniBatch
+		c.Actor.MiniBatch = (n + shares - 1) / shares
+	}
+	if c.Run.ValidateEvery == 0 && !document.Defined("run.validate_first") {
+		c.Run.ValidateFirst = false
+	}
 	if c.Critic.MiniBatch == 0 {
 		c.Critic.MiniBatch = c.Actor.MiniBatch
 	}
@@ -61,28 +87,45 @@ func interpret(given func(*Config) bool, name string, data []byte, overrides []s
 	if slices.Contains(episodeLosses, c.Actor.Loss) && !document.Defined("actor.loss_aggregation") {
 		c.Actor.LossAggregation = "seq-mean-token-mean"
 	}
+	c.useBaseDType()
 	c.checkLoRA(document.Defined, document.Report)
 	c.check(given != nil && given(c), document.Report)
 	for _, check := range checks {
 		check(c, document.Report)
 	}
+	c.ungrouped = nil
 	if err := document.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
+// Ungrouped tells a check whether nobody gave the groups of a validation source.
+func (c *Config) Ungrouped(source int) bool { return c.ungrouped[source] }
+
+// Note lets a check warn of what it has read.
+func (c *Config) Note(lines ...string) { c.notes = append(c.notes, lines...) }
+
+// NoteTraining is Note of what validations do not play.
+func (c *Config) NoteTraining(lines ...string) { c.training = append(c.training, lines...) }
+
+// Notes are those on what validations play.
+func (c *Config) Notes() []string { return c.notes }
+
 // inheritValidation completes the validation sources from the training sources.
 func (c *Config) inheritValidation(defined func(path string) bool) {
+	c.ungrouped = map[int]bool{}
 	if len(c.Validation.Envs) == 0 {
 		for _, e := range c.Envs {
 			e.Groups, e.GroupSize = 512, 1
+			c.ungrouped[len(c.Validation.Envs)] = true
 			c.Validation.Envs = append(c.Validation.Envs, e)
 		}
 		return
 	}
 	for i := range c.Validation.Envs {
 		e := &c.Validation.Envs[i]
+		c.ungrouped[i] = !defined(fmt.Sprintf("validation.envs.%d.groups", i))
 		if e.Tag == "" && i < len(c.Envs) {
 			e.Tag = c.Envs[i].Tag
 		}
@@ -146,7 +189,7 @@ type Change struct {
 // Trains reports whether the key bears on what is learned, and not only on what is kept and shown of it.
 func (c Change) Trains() bool {
 	table, key, _ := strings.Cut(c.Key, ".")
-	return table != "checkpoint" && (table != "run" || strings.HasSuffix(key, "seed") || key == "threads")
+	return table != "checkpoint" && (table != "run" || strings.HasSuffix(key, "seed"))
 }
 
 func (c Change) String() string {
@@ -169,6 +212,10 @@ func Compare(before, after []byte) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	maps.DeleteFunc(old, func(key, value string) bool { // what the program does anyway
+		gone, was := removed[key]
+		return was && value == asText(gone.Value)
+	})
 	keys := maps.Clone(old)
 	maps.Copy(keys, current)
 	var list []Change
@@ -198,12 +245,17 @@ func Flatten(document []byte) (map[string]string, error) {
 			for i, inner := range v {
 				walk(fmt.Sprintf("%s.%d", path, i), inner)
 			}
-		case string:
-			out[path] = fmt.Sprintf("%q", v)
 		default:
-			out[path] = fmt.Sprint(v)
+			out[path] = asText(v)
 		}
 	}
 	walk("", raw)
 	return out, nil
+}
+
+func asText(value any) string {
+	if text, is := value.(string); is {
+		return fmt.Sprintf("%q", text)
+	}
+	return fmt.Sprint(value)
 }

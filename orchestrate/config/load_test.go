@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"gyre/internal/settings"
-	"gyre/orchestrate/loop/advantage"
 )
 
 const smallest = "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
@@ -53,30 +54,6 @@ func TestDefaults(t *testing.T) {
 	}
 	if warnings := c.Warnings(); len(warnings) != 0 {
 		t.Errorf("the defaults warn: %q", warnings)
-	}
-}
-
-func TestReplyForms(t *testing.T) {
-	const two = smallest + "\n[[envs]]\ntag = \"Bandit\"\ngroups = 1\ngroup_size = 2\nthink = false\n"
-	for _, c := range []struct {
-		text, override string
-		want           []string
-	}{
-		{smallest, "rollout.think=true", []string{"the policy thinks and answers"}},
-		{smallest, "rollout.replies=action", []string{"the bare action takes the reply's place"}},
-		{two, "rollout.think=true", []string{"thinks and answers", "Bandit: the policy answers without thinking"}},
-		{two, "rollout.think=false", []string{"answers without thinking"}},
-	} {
-		got := parse(t, c.text, c.override).ReplyForms()
-		if len(got) != len(c.want) {
-			t.Errorf("%s: %q, expected %d forms", c.override, got, len(c.want))
-			continue
-		}
-		for i, want := range c.want {
-			if !strings.Contains(got[i], want) {
-				t.Errorf("%s: form %d is %q, expected %q in it", c.override, i, got[i], want)
-			}
-		}
 	}
 }
 
@@ -125,7 +102,6 @@ func TestSpellings(t *testing.T) {
 		"filter.metric=entropy_std":          func(c *Config) bool { return c.Filter.Metric == "entropy_variance" },
 		"algorithm.advantage=reinforce++":    func(c *Config) bool { return c.Algorithm.Advantage == "reinforce_pp" },
 		"actor.loss_aggregation=token_mean":  func(c *Config) bool { return c.Actor.LossAggregation == "token-mean" },
-		"checkpoint.dtype=bf16":              func(c *Config) bool { return c.Checkpoint.DType == "bfloat16" },
 		"rollout.normalize_within=group":     func(c *Config) bool { return c.Rollout.NormalizeWithin == "state" },
 		"filter.strategy=Top-P":              func(c *Config) bool { return c.Filter.Strategy == "top_p" },
 		"algorithm.advantage=REINFORCE++":    func(c *Config) bool { return c.Algorithm.Advantage == "reinforce_pp" },
@@ -186,12 +162,12 @@ func TestProblems(t *testing.T) {
 			`a list is written ["wandb"], on a command line 'run.loggers=["wandb"]'`},
 		{"[algorithm]\nadvantage = 'magic'", "algorithm.advantage", "expected one of gae, bi_level_gae, grpo"},
 		{"[algorithm]\nadvantage = 'bi_level_gae'", "algorithm.advantage", "rollout.turn_rewards = true"},
+		{"[algorithm]\nadvantage = 'mt_grpo'", "algorithm.advantage", "mt_grpo needs a reward per turn"},
 		{"[algorithm]\nsoft_reweight = true", "algorithm.soft_reweight", "grpo"},
 		{"[actor]\nmini_batch = 129", "actor.mini_batch", "plays only 128"},
 		{"[critic]\nmini_batch = 129", "critic.mini_batch", "plays only 128"},
 		{"[actor]\nclip_dual = 0.5", "actor.clip_dual", "a number > 1"},
 		{"groups = 4294967296\ngroup_size = 4294967296", "envs.0.groups", "1.845e+19 episodes"},
-		{"[engine]\ndraft_model = 'd'", "engine.draft_model", "set that to"},
 		{"[filter]\nvalue = 0", "filter.value", "a share"},
 		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 2.5", "filter.value", "integer >= 1"},
 		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 9", "filter.value", "9 of 8 groups"},
@@ -205,7 +181,7 @@ func TestProblems(t *testing.T) {
 		{"[lora]\nrank = 8\ntargets = 7", "lora.targets", "expected names"},
 		{"[lora]\nrank = 8\ntargets = []", "lora.targets", "at least one"},
 		{"[lora]\nrank = 8\nalhpa = 16", "lora.alhpa", "did you mean alpha?"},
-		{"[lora]\nrank = 8\nplus = 0", "lora.plus", "> 0"},
+		{"[lora]\nrank = 8\nplus = 16", "lora.plus", "is gone"},
 		{"[[validation.envs]]\ntag = 'bandit'\ngruops = 3", "validation.envs.0.gruops", "did you mean groups?"},
 	} {
 		problems := failures(t, smallest+c.line+"\n")
@@ -217,14 +193,6 @@ func TestProblems(t *testing.T) {
 			p.Line > 4+len(last) {
 			t.Errorf("%q: located at line %d, %q", c.line, p.Line, p.Text)
 		}
-	}
-}
-
-func TestADraftProposesOnTheCPU(t *testing.T) {
-	parse(t, smallest, "engine.speculation=auto", "engine.draft_model=d")
-	problems := failures(t, smallest, "engine.speculation=auto", "engine.draft_model=d", "model.device=aten")
-	if len(problems) != 1 || problems[0].Key != "engine.draft_model" || !strings.Contains(problems[0].Message, `"aten"`) {
-		t.Errorf("%v", problems)
 	}
 }
 
@@ -315,6 +283,35 @@ func TestResolvedRoundTrips(t *testing.T) {
 	}
 }
 
+// A run's configuration may have keys that are no more, with what is done now anyway; other values are refused.
+func TestRemovedKeys(t *testing.T) {
+	before, err := Resolved(parse(t, smallest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(before)
+	for table, lines := range map[string]string{"[engine]": "prefix_cache = true\nspeculative_tokens = 8\ndraft_model = ''",
+		"[checkpoint]": "dtype = 'float32'", "[algorithm]": "entropy_step = 0.0001"} {
+		text = strings.Replace(text, table+"\n", table+"\n"+lines+"\n", 1)
+	}
+	after, err := Resolved(parse(t, text))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a run's keys change its configuration: %v", err)
+	}
+	if changes, err := Compare([]byte(text), after); err != nil || len(changes) != 0 {
+		t.Errorf("changes %v, %v", changes, err)
+	}
+	for override, want := range map[string]string{"engine.prefix_cache=false": "is always shared",
+		"checkpoint.dtype=bfloat16": "gyre model convert", "envs.0.sampling.0.top_p=0.9": "envs.0.sampling: is gone"} {
+		if p := failures(t, smallest, override); len(p) != 1 || !strings.Contains(p[0].String(), want) {
+			t.Errorf("%s: %v, want …%s…", override, p, want)
+		}
+	}
+	if changes, err := Compare([]byte("[lora]\nplus = 16.0\n"), nil); err != nil || len(changes) != 1 {
+		t.Errorf("changes %v, %v", changes, err)
+	}
+}
+
 func TestChanges(t *testing.T) {
 	resolved := func(overrides ...string) []byte {
 		text, err := Resolved(parse(t, smallest, overrides...))
@@ -330,8 +327,8 @@ func TestChanges(t *testing.T) {
 		return list, err
 	}
 	got, err := sentences(Compare(resolved("envs.0.options.a=1"), resolved("actor.lr=0.5", "envs.0.options.b='x'",
-		"envs.0.groups=9")))
-	want := []string{"actor.lr = 0.5 was 1e-06", "envs.0.groups = 9 was 8", "envs.0.options.a = 1 is gone",
+		"envs.0.groups=10")))
+	want := []string{"actor.lr = 0.5 was 1e-06", "envs.0.groups = 10 was 8", "envs.0.options.a = 1 is gone",
 		`envs.0.options.b = "x" is new`,
 		"validation.envs.0.options.a = 1 is gone", `validation.envs.0.options.b = "x" is new`}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -354,7 +351,6 @@ func TestWarnings(t *testing.T) {
 		"actor.mini_batch=50":           "does not divide",
 		"critic.warmup=300":             "never learns",
 		"analysis.num_buckets=9":        "8 groups",
-		"checkpoint.dtype=bfloat16":     "rounds",
 		"lora.rank=8":                   "looks like full tuning's",
 		"run.steps=201":                 "",
 	} {
@@ -368,9 +364,20 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("%s: warnings %q", higher, w)
 		}
 	}
-	c := parse(t, smallest, "algorithm.advantage=grpo", "rollout.turn_rewards=true")
-	if !strings.Contains(strings.Join(c.Warnings(), "\n"), "credits all of its tokens alike") {
-		t.Errorf("grpo with turn rewards: %q", c.Warnings())
+	for estimator, alike := range map[string]bool{"grpo": true, "brpo": true, "james_stein": true, "turn_rloo": false,
+		"gigpo": false, "optimal_token_baseline": false} {
+		c := parse(t, smallest, "algorithm.advantage="+estimator, "rollout.turn_rewards=true",
+			"actor.mini_batch=2", "envs.0.group_size=2")
+		if strings.Contains(strings.Join(c.Warnings(), "\n"), "credits all of its tokens alike") != alike {
+			t.Errorf("%s with turn rewards: %q", estimator, c.Warnings())
+		}
+	}
+	for estimator, want := range map[string]bool{"turn_rloo": true, "gigpo": false} {
+		c := parse(t, smallest, "algorithm.advantage="+estimator, "algorithm.step_weight=2",
+			"actor.mini_batch=2", "envs.0.group_size=2")
+		if strings.Contains(strings.Join(c.Warnings(), "\n"), "step_weight has no effect") != want {
+			t.Errorf("%s with a weight of states: %q", estimator, c.Warnings())
+		}
 	}
 }
 
@@ -410,17 +417,15 @@ func FuzzParse(f *testing.F) {
 func TestOverridesAreBlamed(t *testing.T) {
 	document := "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
 	for override, want := range map[string]string{
-		"envs[0].groups=4":                     "envs.0.groups=4",
-		"fliter.value=0.8":                     "did you mean filter?",
-		"nonsense.deeper.x=1":                  "unknown key",
-		"envs.1.groups=3":                      "envs.1.tag: missing",
-		"rollout.temperature=0":                ">= 0.0001",
-		"validation.envs.0.goups=4":            "did you mean groups?",
-		"validation.temperature=1e-5":          "0 (greedy)",
-		"rollout.temperature=20000":            "<= 10000",
-		"envs.0.sampling=[{temperature=1e-5}]": "0 (that of [rollout] or [validation])",
-		"envs.0.sampling=[{temperature=2e4}]":  "<= 10000",
-		"engine.kv_mib=99999999999999":         "<= 16777216",
+		"envs[0].groups=4":             "envs.0.groups=4",
+		"fliter.value=0.8":             "did you mean filter?",
+		"nonsense.deeper.x=1":          "unknown key",
+		"envs.1.groups=3":              "envs.1.tag: missing",
+		"rollout.temperature=0":        ">= 0.0001",
+		"validation.envs.0.goups=4":    "did you mean groups?",
+		"validation.temperature=1e-5":  "0 (greedy)",
+		"rollout.temperature=20000":    "<= 10000",
+		"engine.kv_mib=99999999999999": "<= 16777216",
 	} {
 		_, err := Parse("x.toml", []byte(document), []string{override})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("override %q", override)) ||
@@ -492,15 +497,12 @@ func TestEpisodesAtOnce(t *testing.T) {
 	}
 }
 
-// What algorithm.advantage takes are the estimators that there are.
-func TestAdvantagesAreTheEstimators(t *testing.T) {
+// Every estimator that algorithm.advantage takes stands in the table of what they need.
+func TestNeedsOfTheEstimators(t *testing.T) {
 	field, _ := reflect.TypeFor[Algorithm]().FieldByName("Advantage")
-	var names []string
-	for _, e := range advantage.Estimators {
-		names = append(names, e.Name)
-	}
-	if got, want := field.Tag.Get("oneof"), strings.Join(names, ","); got != want {
-		t.Errorf("config.Algorithm.Advantage takes %s; the table of package advantage has %s", got, want)
+	got, want := slices.Sorted(maps.Keys(estimators)), strings.Split(field.Tag.Get("oneof"), ",")
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("config.Algorithm.Advantage takes %s; the table has %s", want, got)
 	}
 }
 
@@ -538,5 +540,34 @@ func TestPresetOfTheAlgorithm(t *testing.T) {
 	}
 	if _, err := Parse("a.toml", nil, []string{"algorithm.preset=dappo"}); err == nil || !strings.Contains(err.Error(), "dapo") {
 		t.Errorf("an unknown preset: %v", err)
+	}
+}
+
+// A mini-batch that nobody gave fits the step; one that is given stays.
+func TestMiniBatchFitsTheStep(t *testing.T) {
+	for _, c := range []struct {
+		overrides []string
+		want      int
+	}{
+		{nil, 32}, // of 128
+		{[]string{"envs.0.groups=1", "envs.0.group_size=4"}, 4},
+		{[]string{"envs.0.groups=3"}, 24},
+		{[]string{"envs.0.groups=1", "envs.0.group_size=37"}, 19},
+		{[]string{"envs.0.groups=3", "actor.mini_batch=32"}, 32},
+	} {
+		if got := parse(t, smallest, c.overrides...); got.Actor.MiniBatch != c.want || got.Critic.MiniBatch != c.want {
+			t.Errorf("%v: %d and %d episodes, want %d", c.overrides, got.Actor.MiniBatch, got.Critic.MiniBatch, c.want)
+		}
+	}
+}
+
+// A run that never validates does not do so before its first step either, unless it is asked to.
+func TestNoValidationIsNone(t *testing.T) {
+	for more, want := range map[string]bool{"": true, "validate_every = 0": false,
+		"validate_every = 0\nvalidate_first = true": true, "validate_every = 5": true} {
+		c, err := Parse("x.toml", []byte("[run]\n"+more+"\n[model]\npath = 'm'\n[[envs]]\ntag = 'Bandit'\n"), nil)
+		if err != nil || c.Run.ValidateFirst != want {
+			t.Errorf("%q: %v, %v", more, c.Run.ValidateFirst, err)
+		}
 	}
 }

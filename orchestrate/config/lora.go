@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -72,15 +73,32 @@ func (t Targets) Modules() []string {
 	return list
 }
 
+// Wanted tells whether adapters are trained, in place of all weights.
+func (l LoRA) Wanted() bool { return l.Rank > 0 }
+
+// AdapterSeeds are those of the policy's adapter and of the critic's: new values and what dropout drops follow from
+// them.
+func (c *Config) AdapterSeeds() (policy, critic uint64) {
+	seed := cmp.Or(c.LoRA.Seed, c.Run.Seed)
+	return seed, seed + 1<<32
+}
+
+// useBaseDType makes the type of products that of a base which is kept in it.
+func (c *Config) useBaseDType() {
+	if base := c.Model.BaseDType; c.LoRA.Wanted() && c.Model.DType == "auto" && base != "auto" && base != "int8" {
+		c.Model.DType = base
+	}
+}
+
 // check reports adapters that are described but not asked for.
 func (c *Config) checkLoRA(defined func(path string) bool, report func(key, format string, args ...any)) {
 	if defined("lora") && !defined("lora.rank") {
 		report("lora.rank", "missing: [lora] describes adapters; give their rank, or 0 to train all weights")
 	}
-	if c.LoRA.Adapter != "" && c.LoRA.Rank == 0 {
+	if c.LoRA.Adapter != "" && !c.LoRA.Wanted() {
 		report("lora.adapter", "a run that goes on from an adapter trains it: set lora.rank to its rank")
 	}
-	if c.LoRA.Dropout > 0 && c.LoRA.Rank > 0 {
+	if c.LoRA.Dropout > 0 && c.LoRA.Wanted() {
 		if c.Model.Device != "cpu" {
 			report("lora.dropout", "is computed on the CPU only, but model.device = %q: leave it out", c.Model.Device)
 		}
@@ -92,7 +110,7 @@ func (c *Config) checkLoRA(defined func(path string) bool, report func(key, form
 	}
 	switch base, m := c.Model.BaseDType, &c.Model; {
 	case base == "auto":
-	case c.LoRA.Rank == 0:
+	case !c.LoRA.Wanted():
 		report("model.base_dtype", "%s is for the frozen base of adapters, and all weights are trained: set lora.rank",
 			base)
 	case base == "int8" && c.Engine.TensorParallel > 1:
@@ -100,8 +118,6 @@ func (c *Config) checkLoRA(defined func(path string) bool, report func(key, form
 			"model.base_dtype = \"int8\": set one of them to its default")
 	case base == "int8" && m.Device != "cpu":
 		report("model.base_dtype", "int8 is computed on the CPU only, but model.device = %q", m.Device)
-	case base != "int8" && m.DType == "auto":
-		m.DType = base
 	case base != "int8" && m.DType != base:
 		report("model.base_dtype", "a base in %s has products in %s, but model.dtype = %q", base, base, m.DType)
 	}
@@ -117,10 +133,18 @@ func (l LoRA) Scale() float64 {
 
 // LearningRate is a learning rate of the configuration as the optimizer takes it: with adapters times lr_scale.
 func (l LoRA) LearningRate(lr float64) float64 {
-	if l.Rank == 0 {
+	if !l.Wanted() {
 		return lr
 	}
 	return lr * l.LRScale
+}
+
+// InPasses is the dropout of an update's passes: without adapters none.
+func (l LoRA) InPasses() float64 {
+	if !l.Wanted() {
+		return 0
+	}
+	return l.Dropout
 }
 
 // fullTuningLR is the rate below which actor.lr looks like one for all weights: RL tunes them at about 1e-6, and
@@ -129,7 +153,7 @@ const fullTuningLR = 5e-6
 
 func (c *Config) warnLoRA(warn func(bool, string, ...any)) {
 	l := c.LoRA
-	warn(l.Rank > 0 && c.Actor.LR > 0 && l.LearningRate(c.Actor.LR) < fullTuningLR,
+	warn(l.Wanted() && c.Actor.LR > 0 && l.LearningRate(c.Actor.LR) < fullTuningLR,
 		"actor.lr = %v looks like full tuning's: adapters learn best at about 10 times its rate (\"LoRA Without "+
 			"Regret\", Thinking Machines Lab, 2025); raise it, or set lora.lr_scale = 10", c.Actor.LR)
 }

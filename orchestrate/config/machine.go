@@ -8,8 +8,6 @@ type Checkpoint struct {
 	Analysed bool `toml:"analysed" default:"false"`
 	// Save optimizer state (needed for an exact resume).
 	Optimizer bool `toml:"optimizer" default:"true"`
-	// Element type of saved actor and critic weights; an exact resume needs float32.
-	DType string `toml:"dtype" default:"float32" oneof:"float32,bfloat16" aliases:"fp32=float32,f32=float32,bf16=bfloat16"`
 }
 
 // Engine bounds the sampler's memory.
@@ -20,18 +18,10 @@ type Engine struct {
 	MaxSequences int `toml:"max_sequences" default:"128" range:"[1,)"`
 	// Rows of one forward pass; longer prompts are prefilled in chunks.
 	MaxBatchTokens int `toml:"max_batch_tokens" default:"1024" range:"[1,)"`
-	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes
-	// no result.
-	PrefixCache bool `toml:"prefix_cache" default:"true"`
 	// Propose next tokens that followed the same ones before: a pass tries them beside a sequence's last token, and
 	// those that are drawn are taken. auto = as many as pay, by the time that passes take and by how many come true.
 	// Changes no result. On a GPU, and on model.device = "aten", nothing is proposed.
-	Speculation string `toml:"speculation" default:"off" oneof:"auto,always,off"`
-	// A model that proposes tokens, too, where more of its own are expected to come true, its passes' time included: a
-	// small one with the policy's tokenizer, best one that was distilled from the policy. Changes no result.
-	DraftModel string `toml:"draft_model"`
-	// Tokens that are proposed for a sequence and pass at most.
-	SpeculativeTokens int `toml:"speculative_tokens" default:"8" range:"[1,64]"`
+	Speculation string `toml:"speculation" default:"off" oneof:"auto,off"`
 	// On a GPU steps that only decode are recorded once per shape and repeated with one launch; on model.device =
 	// "aten" they only have these shapes. Costs memory for what lies between, and some of the device's time for rows
 	// and pages that a shape has too many.

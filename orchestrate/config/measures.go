@@ -11,20 +11,14 @@ type Analysis struct {
 	Groups int `toml:"groups" default:"0" range:"[0,)"`
 	// Group size of the separate analysis batch; 0 = the training group size.
 	GroupSize int `toml:"group_size" default:"0" range:"[0,)"`
-	// Buckets of groups by reward standard deviation: quantile (equal counts) or fixed_rv (edges 1, 2, 3, 4, 5). Or of
-	// tokens by staleness: bucket_1 has those that the present weights drew, bucket_2 those of the weights a training
-	// step before; a group has a part in each.
-	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv,staleness"`
+	// Buckets of groups by reward standard deviation: quantile (equal counts) or fixed_rv (edges 1, 2, 3, 4, 5).
+	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv"`
 	// Number of quantile buckets.
 	NumBuckets int `toml:"num_buckets" default:"6" range:"[1,)"`
 	// exact: the bucket's gradient under the normaliser of the whole batch. paper: RAGEN's accumulation, for
 	// comparison with published plots: the mean norm of mini-batches of actor.mini_batch episodes, whose size leaks
 	// into it.
 	Profile string `toml:"profile" default:"exact" oneof:"exact,paper"`
-	// Exact profile: group norms, unbiased signal estimates with confidence intervals, cosines between buckets.
-	Statistics bool `toml:"statistics" default:"true"`
-	// Confidence of the intervals.
-	Confidence float64 `toml:"confidence" default:"0.95" range:"(0,1)"`
 	// MiB that may hold the gradients of all groups; where they do not fit, inner products between groups come from
 	// random projections (error about 0.4 % of the product of the norms).
 	MemoryMiB int `toml:"memory_mib" default:"256" range:"[0,)"`
@@ -35,15 +29,29 @@ type Analysis struct {
 	PaperMicroBatch int `toml:"paper_micro_batch" default:"4" range:"[1,)"`
 	// Paper profile: ranks that the rows are dealt to; buckets are trimmed to a multiple of them.
 	PaperRanks int `toml:"paper_ranks" default:"1" range:"[1,)"`
-	// Log at every step which share of the actor's update each bucket makes up (update_share/*). Costs no pass, but a
-	// buffer per bucket, and the order of additions.
-	InUpdate bool `toml:"in_update" default:"false"`
 	// Analyse the separate batch before filtering too.
 	LogPrefilter bool `toml:"log_prefilter" default:"false"`
 	// End the run after the first analysis (before the actor update).
 	ExitAfter bool `toml:"exit_after" default:"false"`
 	// Skip critic and actor updates: analysis only.
 	Only bool `toml:"only" default:"false"`
+}
+
+// AtOnce is how many of the loss terms are measured at once.
+func (a Analysis) AtOnce(terms int) int {
+	if a.LowMemory {
+		return 1
+	}
+	return terms
+}
+
+// Passes is how often the batch goes forward for so many loss terms.
+func (a Analysis) Passes(terms int) int {
+	passes := terms / a.AtOnce(terms)
+	if a.Profile == "paper" {
+		passes *= 2 // the buckets, and all of them again
+	}
+	return passes
 }
 
 // Components measures the gradients of the components of the reward, and how they agree. Episodes carry the components.
@@ -61,16 +69,12 @@ type Components struct {
 	Names []string `toml:"names"`
 	// What the components are multiplied by in the total; when absent the weights of [[rewards]], or else 1.
 	Weights map[string]float64 `toml:"weights"`
-	// Measure every bucket of groups whose rewards vary alike too. Doubles the gradient buffers.
-	Buckets bool `toml:"buckets" default:"false"`
 	// Times that rewards are permuted within their groups, for the band in which the cosine of unrelated components
 	// would lie; 0 = no band.
 	Permutations int `toml:"permutations" default:"400" range:"[0,100000]"`
 	// Gradients written to gradient_analysis_DATA/gradients_step_N.npz: none, full, or a random projection of every
 	// parameter.
 	Save string `toml:"save" default:"none" oneof:"none,full,projection"`
-	// MiB that one file of full gradients may take; a larger one is written as a projection.
-	SaveMiB int `toml:"save_mib" default:"1024" range:"[1,)"`
 	// Record every episode's components in reward_tracking_DATA/.
 	Tracking bool `toml:"tracking" default:"false"`
 	// What the folders' names say of the data; when empty the first environment's tag.

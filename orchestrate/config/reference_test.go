@@ -67,7 +67,8 @@ any key can be overridden on the command line by its dotted name; elements of li
 gyre train configs/sokoban_ppo_filter.toml filter.value=0.8 run.name=try envs.0.groups=4 envs.0.options.boxes=2
 ` + "```" + `
 
-An override's value is read as TOML; anything that is not is a string. Paths are relative to the working directory.
+An override's value is read as TOML; anything that is not is a string. Nothing may follow a TOML value, not even a
+comment. Paths are relative to the working directory.
 Everything wrong with a configuration is reported at once, with its line or override, and exits with code 2. The resolved
 configuration of a run, every key included, is ` + "`config.toml`" + ` in its directory.
 
@@ -134,7 +135,7 @@ func row(out *bytes.Buffer, f *ast.Field) {
 	t := tag(f)
 	kinds := map[string]string{"string": "string", "bool": "boolean", "int": "integer", "int64": "integer",
 		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table",
-		"[]Env": "tables", "[]Sampling": "tables", "[]string": "strings", "[]Logger": "names or commands", "Targets": "name or names"}
+		"[]Env": "tables", "[]string": "strings", "[]Logger": "names or commands", "Targets": "name or names"}
 	legal := ""
 	if list, ok := t.Lookup("oneof"); ok {
 		legal = "`" + strings.ReplaceAll(list, ",", "` `") + "`"

@@ -8,7 +8,7 @@ import (
 
 // Warnings lists what is legal but probably not meant.
 func (c *Config) Warnings() []string {
-	var list []string
+	list := slices.Concat(c.notes, c.training)
 	warn := func(when bool, format string, args ...any) {
 		if when {
 			list = append(list, fmt.Sprintf(format, args...))
@@ -60,22 +60,20 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 
 func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	a, r := c.Algorithm, c.Rollout
-	warn(r.TurnRewards && (a.UsesGroups() || a.Advantage == "brpo"), "rollout.turn_rewards: %s adds up an episode's "+
+	warn(r.TurnRewards && a.ComparesEpisodes(), "rollout.turn_rewards: %s adds up an episode's "+
 		"rewards and credits all of its tokens alike", a.Advantage)
 	multiTurn := slices.ContainsFunc(c.Envs, func(e Env) bool { return e.MaxTurns > 1 })
 	warn(a.Advantage == "bi_level_gae" && len(c.Envs) > 0 && !multiTurn,
 		"algorithm: with one turn per episode bi_level_gae is gae")
-	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo" && a.Advantage != "gdpo",
-		"algorithm.norm_by_std has no effect on %s", a.Advantage)
+	warn(!a.NormByStd && !a.Divides(), "algorithm.norm_by_std has no effect on %s", a.Advantage)
+	warn(a.StepWeight != 1 && !a.UsesStates(), "algorithm.step_weight has no effect on %s", a.Advantage)
 	warn(a.ZeroTaskAdvantage && a.EntropyCoef == 0 && (a.KLCoef == 0 || a.KLIn == "reward"),
 		"algorithm.zero_task_advantage: without an entropy or KL term in the loss nothing is learnt")
 	warn(a.ZeroTaskAdvantage && a.KLCoef > 0 && a.KLIn == "reward",
 		"algorithm.zero_task_advantage also removes a KL term that is part of the rewards")
 	warn(a.EntropyCoef < 0, "algorithm.entropy_coef = %v lowers the entropy; a bonus is positive", a.EntropyCoef)
 	warn(a.KLCoef == 0 && c.Model.Reference != "", "model.reference is not used: algorithm.kl_coef is 0")
-	warn(a.KLCoef == 0 && a.KLIn == "reward", "algorithm.kl_in = \"reward\" has no effect: algorithm.kl_coef is 0")
-	warn(a.KLIn == "advantage" && a.KLCoef == 0, "algorithm.kl_in = \"advantage\" has no effect: algorithm.kl_coef "+
-		"is 0")
+	warn(a.KLCoef == 0 && a.KLIn != "loss", "algorithm.kl_in = %q has no effect: algorithm.kl_coef is 0", a.KLIn)
 	warn(a.KLIn == "advantage" && a.KLEstimator != "k1", "algorithm.kl_in = \"advantage\": only kl_estimator = "+
 		"\"k1\" gives "+
 		"the gradient of the reverse KL on average, %q does not", a.KLEstimator)
@@ -99,8 +97,6 @@ func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
 	groups := cmp.Or(a.Groups, GroupsOf(c.Envs))
 	warn(a.Enabled && a.Buckets == "quantile" && groups > 0 && a.NumBuckets > groups,
 		"analysis.num_buckets = %d, but %d groups fill no more than %d", a.NumBuckets, groups, groups)
-	warn(c.Checkpoint.DType == "bfloat16" && c.Checkpoint.Optimizer, "checkpoint.dtype = \"bfloat16\" rounds the "+
-		"weights: a resumed run differs from an uninterrupted one")
 }
 
 // expectedEpisodes is how many episodes a filter with a fixed share keeps.

@@ -5,46 +5,92 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gyre/envs"
 	_ "gyre/envs/builtin" // configurations name any of them
+	"gyre/envs/reward"
+	"gyre/internal/dataset"
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
-	"gyre/orchestrate/model/checkpoint/policyinit"
 )
 
 // CheckEnvironments is the check of a configuration that makes one environment of every source and its first state,
-// which checks tag and options: some, such as more boxes than a level has room for, only show then.
+// which checks tag and options: some, such as more boxes than a level has room for, only show then. The components of
+// the reward are made, too, and their programs started. Validation sources
+// that are data sets get the options with which they are played row by row.
 func CheckEnvironments(ctx context.Context) func(*config.Config, func(key, format string, args ...any)) {
 	return func(c *config.Config, report func(key, format string, args ...any)) {
+		training := make([]*dataset.Set, len(c.Envs))
 		for i, e := range c.Envs {
-			checkEnvironment(ctx, fmt.Sprintf("envs.%d", i), e, c.Run.EnvSeed, report)
+			training[i] = checkEnvironment(ctx, fmt.Sprintf("envs.%d", i), e, c.Run.EnvSeed, report)
 		}
+		sets, seed := slices.Clone(training), c.Validation.Seed
+		validated := map[*dataset.Set]bool{}
 		for i, e := range c.Validation.Envs {
-			if slices.ContainsFunc(c.Envs, func(t config.Env) bool {
+			own := slices.IndexFunc(c.Envs, func(t config.Env) bool {
 				return t.Tag == e.Tag && reflect.DeepEqual(t.Options, e.Options)
-			}) {
-				continue // taken from the training source, which has just been checked
+			})
+			var set *dataset.Set
+			if own >= 0 { // taken from the training source, which has just been checked
+				set = training[own]
+			} else {
+				set = checkEnvironment(ctx, fmt.Sprintf("validation.envs.%d", i), e, c.Validation.Seed, report)
+				sets = append(sets, set)
 			}
-			checkEnvironment(ctx, fmt.Sprintf("validation.envs.%d", i), e, c.Validation.Seed, report)
+			if validated[set] = true; set != nil {
+				rowByRow(ctx, c, i, set, training, seed)
+			}
+			seed += int64(c.Validation.Envs[i].Groups)
+		}
+		checkRewards(ctx, c, report)
+		for _, set := range sets {
+			if set == nil {
+				continue
+			}
+			note := c.NoteTraining
+			if validated[set] {
+				note = c.Note
+			}
+			note(set.Notes()...)
+			if asksForNoForm(set, c.Rewards) {
+				note(set.Path + ": no problem says where its answer goes, which the grader looks for in \\boxed{}, in " +
+					"<answer></answer> and behind ####: set the option instruction (docs/stuck.md, section 2)")
+			}
 		}
 	}
 }
 
+// checkRewards makes what judges replies, once, where an environment lets that judge them.
+func checkRewards(ctx context.Context, c *config.Config, report func(key, format string, args ...any)) {
+	if !slices.ContainsFunc(slices.Concat(c.Envs, c.Validation.Envs), func(e config.Env) bool {
+		spec, err := envs.Lookup(e.Tag)
+		return err == nil && spec.Graded
+	}) {
+		return
+	}
+	for i, r := range c.Rewards {
+		if r.Name == "" {
+			continue // reported by package config
+		}
+		if err := reward.Check(ctx, r.Name, r.Options); err != nil {
+			report(fmt.Sprintf("rewards.%d", i), "%v", oneLine{err})
+		}
+	}
+}
+
+// checkEnvironment makes an environment. It returns the data set that it plays, if it does.
 func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64,
-	report func(key, format string, args ...any)) {
+	report func(key, format string, args ...any)) *dataset.Set {
 	if e.Tag == "" {
-		return // reported by package config
+		return nil // reported by package config
 	}
 	spec, err := envs.Lookup(e.Tag)
 	if err != nil {
 		report(path+".tag", "%v", err)
-		return
+		return nil
 	}
 	faulty := false
 	settings.DecodeOptions(spec.NewOptions(), e.Options, func(key, format string, args ...any) { // each where it is set
@@ -52,17 +98,31 @@ func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64
 		faulty = true
 	})
 	if faulty {
-		return
+		return nil
 	}
-	spec.CountTokens = chat.CountTokens
-	env, err := spec.Make(e.Options)
+	env, err := open(e)
 	if err == nil {
 		_, err = env.Reset(ctx, seed, 0)
 		err = errors.Join(err, env.Close())
 	}
 	if err != nil {
 		report(path+".options", "%v", oneLine{err})
+		return nil
 	}
+	if player, is := env.(envs.DataSet); is {
+		return player.Set()
+	}
+	return nil
+}
+
+// open makes the environment of a source.
+func open(e config.Env) (envs.Env, error) {
+	spec, err := envs.Lookup(e.Tag)
+	if err != nil {
+		return nil, err
+	}
+	spec.CountTokens = chat.CountTokens
+	return spec.Make(e.Options)
 }
 
 // oneLine is an error without line breaks.
@@ -70,83 +130,3 @@ type oneLine struct{ error }
 
 func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
 func (e oneLine) Unwrap() error { return e.error }
-
-// shown is how many episodes of each tag and prompt style are rendered.
-const shown = 4
-
-// corpusTags are the environments whose texts a new tokenizer learns its words from. The list is fixed: another
-// environment must not change the tokens, and so the weights, of the policies that are made for these.
-var corpusTags = []string{
-	"Bandit", "BanditTest", "CoordFrozenLake", "FrozenLake", "CoordSokoban", "LargerSokoban", "SimpleSokoban",
-	"sokoban", "SokobanDifferentGridVocab",
-}
-
-// Corpus is what the tokenizer of a new policy is learned from: every tag of these environments as the agent loop
-// would show it, prompts with rules, and experts' replies where the environment knows an expert. Lines without words
-// are left out. Boards are made of them: each of their cells stays one token, so that a policy sees a board and not a
-// compressed picture of one.
-func Corpus(ctx context.Context) ([]string, error) {
-	tokenizer, err := policyinit.BytesOnly()
-	if err != nil {
-		return nil, err
-	}
-	var corpus []string
-	for _, spec := range envs.List() {
-		if !slices.Contains(corpusTags, spec.Tag) {
-			continue
-		}
-		texts, err := renderCorpus(ctx, tokenizer, spec)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", spec.Tag, err)
-		}
-		corpus = append(corpus, texts...)
-	}
-	if len(corpus) == 0 {
-		return nil, fmt.Errorf("no environment is registered")
-	}
-	return corpus, nil
-}
-
-func renderCorpus(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]string, error) {
-	env, err := spec.Make(nil)
-	if err != nil {
-		return nil, err
-	}
-	defer env.Close()
-	start, err := env.Reset(ctx, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	texts := []string{start.Instruction, strings.Join(start.Actions, " || ")}
-	if _, ok := env.(envs.Solver); !ok || spec.Type == "bandit" { // a bandit's expert says nothing but the names above
-		return append(texts, words(env.Observe().String())), nil
-	}
-	for _, style := range []string{"chat", "compact"} {
-		for _, think := range []bool{true, false} {
-			player := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think,
-				ActionSeparator: "||", MaxTokens: 4000, MaxLength: 100_000, EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
-			episodes, err := player.Demonstrations(ctx, rollout.DemonstrationPlan{Episodes: shown,
-				Envs: []config.Env{{Tag: spec.Tag, Groups: 1, GroupSize: 1, MaxTurns: 5, MaxActionsPerTurn: 2}}})
-			if err = errors.Join(err, player.Close()); err != nil {
-				return nil, err
-			}
-			for _, e := range episodes {
-				texts = append(texts, words(tokenizer.Decode(e.IDs, true)))
-			}
-		}
-	}
-	return texts, nil
-}
-
-// word is what makes a line a sentence rather than a row of a board.
-var word = regexp.MustCompile(`\p{Ll}\p{Ll}`)
-
-func words(text string) string {
-	var kept []string
-	for line := range strings.Lines(text) {
-		if word.MatchString(line) {
-			kept = append(kept, line)
-		}
-	}
-	return strings.Join(kept, "")
-}

@@ -1,9 +1,8 @@
-// Package experiment opens what a configuration names: the models, their tokenizer and chat template, the sampler
-// that plays with them, the threads that compute, and how much memory all of it takes. Every command opens them here,
-// so that one rule says where a checkpoint's policy lies, whether its files are what was saved, and which sizes fit
-// together.
+// Package experiment opens what a configuration names: the models, their tokenizer and chat template, the threads that
+// compute, and how much memory a run with them takes. Every command opens them here, so that one rule says where a
+// checkpoint's policy lies, whether its files are what was saved, and which sizes fit together.
 //
-//	checkpoint.Find ─▶ Open (checks, no weights) ─▶ Model.Load, Experiment.NewSampler ─▶ ProveExact
+//	checkpoint.Find ─▶ Open (checks, no weights) ─▶ Model.Load
 //	                       │
 //	                       └─▶ PlanMemory (what `gyre train --dry-run` prints)
 //
@@ -16,13 +15,11 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"gyre/internal/regular"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/generation"
-	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
@@ -57,7 +54,6 @@ type Experiment struct {
 	Policy    *Model
 	Critic    *Model // nil unless needed
 	Reference *Model // nil unless needed
-	Draft     *Model // nil unless engine.draft_model names one
 	Tokenizer *chat.Tokenizer
 	Config    *config.Config
 }
@@ -78,7 +74,9 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	bad := map[string]bool{} // directories that were reported
 	read := func(what, dir string, head torch.Head, to **Model) {
 		m, err := OpenModel(dir, head, on)
-		if start := c.LoRA.Adapter; start != "" && dir == c.Model.Path && err == nil {
+		// a reference that is named is that model, whatever adapter the policy begins with
+		named := to == &e.Reference && c.Model.Reference != ""
+		if start := c.LoRA.Adapter; start != "" && dir == c.Model.Path && err == nil && !named {
 			m, err = openAdapter(start, dir, head, on)
 		}
 		if err != nil && !bad[dir] {
@@ -103,7 +101,7 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 		read("the KL reference", cmp.Or(c.Model.Reference, c.Model.Path), torch.HeadLM, &e.Reference)
 	}
 	if len(problems) == 0 && parts.Learn {
-		problems = append(problems, e.adapt()...)
+		problems = append(problems, e.train()...)
 	}
 	if len(problems) == 0 {
 		problems = append(problems, e.checkSizes()...)
@@ -111,12 +109,6 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	if (parts.Play || parts.Show) && e.Policy != nil {
 		if err := e.openTokenizer(cmp.Or(parts.Tokenizer, c.Model.Path)); err != nil {
 			problems = append(problems, err)
-		}
-	}
-	if parts.Play && len(problems) == 0 {
-		var err error
-		if e.Draft, err = e.Policy.OpenDraft(c.Engine.DraftModel, e.Tokenizer); err != nil {
-			problems = append(problems, fmt.Errorf("engine.draft_model: %w", err))
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -141,7 +133,7 @@ func (e *Experiment) openTokenizer(dir string) error {
 		return fmt.Errorf("loading the tokenizer: %w", err)
 	}
 	if path := e.Config.Model.ChatTemplate; path != "" {
-		source, err := os.ReadFile(path)
+		source, err := regular.Read(path)
 		if err == nil {
 			err = e.Tokenizer.SetTemplate(string(source))
 		}
@@ -174,7 +166,7 @@ func (e *Experiment) models() iter.Seq2[string, *Model] {
 		for _, x := range []struct {
 			who   string
 			model *Model
-		}{{"policy", e.Policy}, {"critic", e.Critic}, {"KL reference", e.Reference}, {"draft", e.Draft}} {
+		}{{"policy", e.Policy}, {"critic", e.Critic}, {"KL reference", e.Reference}} {
 			if x.model != nil && !yield(x.who, x.model) {
 				return
 			}
@@ -240,46 +232,4 @@ func (e *Experiment) checkEngine() []error {
 			e.Config.Engine.KVMiB, e.Config.Rollout.MaxLength, (need+1<<20-1)>>20)}
 	}
 	return nil
-}
-
-// kvFloats is what a position's keys and values take.
-func kvFloats(m torch.ModelConfig) int64 { return 2 * m.NumLayers * m.NumKVHeads * m.HeadDim }
-
-// headsOfOne is a shape with the most key/value heads that one of n ranks has which sample together.
-func headsOfOne(m torch.ModelConfig, n int) torch.ModelConfig {
-	m.NumKVHeads = (m.NumKVHeads + int64(n) - 1) / int64(n)
-	return m
-}
-
-// Sampler is everything that plays episodes with a policy.
-type Sampler struct {
-	Tokenizer *chat.Tokenizer
-	Engine    generation.Sampler // nil where only experts play
-	Player    *rollout.Player
-}
-
-// NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where
-// only experts play, there is no engine. A guest samples with its host's.
-func (e *Experiment) NewSampler(policy *torch.Model, guest *Guest) (*Sampler, error) {
-	c, sampler := e.Config, &Sampler{Tokenizer: e.Tokenizer}
-	var engine generation.Engine // stays nil where only experts play
-	if e.Parts.Play {
-		var err error
-		if sampler.Engine, err = guest.engineOf(policy, e); err != nil {
-			return nil, fmt.Errorf("creating the sampler: %w", err)
-		}
-		engine = sampler.Engine
-	}
-	sampler.Player = rollout.NewPlayer(e.Tokenizer, engine, c.Rollout, c.Rewards, c.Run.Seed)
-	return sampler, nil
-}
-
-// Close frees engine and environments; nil is closed already.
-func (s *Sampler) Close() {
-	if s != nil {
-		s.Player.Close() // an environment that does not close harms nobody any more
-		if s.Engine != nil {
-			s.Engine.Close()
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
 
@@ -18,37 +19,54 @@ func TestParametersAreTheModels(t *testing.T) {
 	plain := torch.ModelConfig{Family: torch.Llama, VocabSize: 50, HiddenSize: 12, IntermediateSize: 20, NumLayers: 2,
 		NumHeads: 3, NumKVHeads: 1,
 		HeadDim: 6, MaxPositions: 32, RMSNormEps: 1e-6, RopeTheta: 1e4}
-	tied, biased, qwen3, value := plain, plain, plain, plain
+	tied, biased, qwen3, experts, value := plain, plain, plain, plain, plain
 	tied.TieEmbeddings = true
 	biased.QKVBias, biased.OutBias, biased.MLPBias = true, true, true
 	qwen3.Family, qwen3.QKNorm = torch.Qwen3, true
+	experts.Family, experts.Shape.Experts, experts.Shape.ChosenExperts, experts.Shape.ExpertSize = torch.Qwen3Moe, 4, 2, 7
+	experts.Shape.Layers[1] = torch.DenseLayer
 	value.Head = torch.HeadValue
-	for _, c := range []torch.ModelConfig{plain, tied, biased, qwen3, value} {
+	for name, c := range map[string]torch.ModelConfig{"plain": plain, "tied": tied, "biased": biased, "qwen3": qwen3,
+		"experts": experts, "value": value} {
 		model, err := torch.NewModel(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer model.Close()
-		parameters, err := model.Parameters()
+		hasAsMany(t, name, checkpoint.AllWeights{}, model)
+		targets := []string{"embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj"}
+		if name == "experts" {
+			targets = append(targets, "experts.gate_up_proj", "experts.down_proj")
+		} else {
+			targets = append(targets, "gate_proj", "up_proj", "down_proj")
+		}
+		if name != "value" {
+			targets = append(targets, "lm_head")
+		}
+		set := checkpoint.Adapter{LoRA: torch.LoRA{Rank: 3, Scale: 1, Targets: torch.TargetsOf(targets)}}
+		adapter, err := set.Attach(model, c.Head, checkpoint.Ranks{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer torch.CloseParameters(parameters)
-		want := int64(0)
-		for _, p := range parameters {
-			shape, err := p.Tensor.Shape()
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := int64(1)
-			for _, d := range shape {
-				n *= d
-			}
-			want += n
-		}
-		if got := Parameters(c); got != want {
-			t.Errorf("%+v: %d parameters, the model has %d", c, got, want)
-		}
+		defer adapter.Close()
+		hasAsMany(t, name+" with an adapter", set, adapter)
+	}
+}
+
+// hasAsMany sees that a set counts what a model has.
+func hasAsMany(t *testing.T, name string, set checkpoint.Trainable, model *torch.Model) {
+	t.Helper()
+	parameters, err := model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer torch.CloseParameters(parameters)
+	want := int64(0)
+	for _, p := range parameters {
+		want += p.Elements()
+	}
+	if got := set.Count(model.Config); got != want {
+		t.Errorf("%s: %d parameters, the model has %d", name, got, want)
 	}
 }
 
@@ -80,7 +98,7 @@ func (x measured) experiment() *Experiment {
 			shape.HeadDim = x.Vocab, 16, 16, 1, 1, 1, 16
 	}
 	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"},
-		Policy: &Model{Shape: shape}, Config: c}
+		Policy: &Model{Shape: shape, Trains: checkpoint.AllWeights{}}, Config: c}
 }
 
 // run does what is measured; the process does nothing else.
@@ -266,26 +284,4 @@ func (x measured) held(t *testing.T) float64 {
 		t.Fatal(err)
 	}
 	return held / (1 << 20)
-}
-
-func TestMemTotal(t *testing.T) {
-	if got := parseMemTotal([]byte("MemFree: 3 kB\nMemTotal:       24587452 kB\n")); got != 24587452<<10 {
-		t.Errorf("MemTotal %d", got)
-	}
-	if got := parseMemTotal([]byte("nothing")); got != 0 {
-		t.Errorf("without MemTotal: %d", got)
-	}
-}
-
-// A draft's weights and its pool of as many pages as the policy's are planned.
-func TestPlanCountsTheDraft(t *testing.T) {
-	plain := measured{Phase: "rollout", Sequences: 16, Length: 512, Slim: true, KVMiB: 160}.experiment()
-	drafting := *plain
-	small := plain.Policy.Shape
-	small.NumLayers, small.Frozen = 2, true
-	drafting.Draft = &Model{Shape: small}
-	kv := int64(160<<20) * 2 / plain.Policy.Shape.NumLayers
-	if more := drafting.PlanMemory().Peak() - plain.PlanMemory().Peak(); more != kv+4*Parameters(small) {
-		t.Errorf("a draft takes %d bytes more in the plan, want %d of keys and values and %d of weights", more, kv, 4*Parameters(small))
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/internal/nearest"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/rundir"
@@ -19,12 +18,12 @@ import (
 
 // Model is a model before its weights are loaded: where it lies and what its config.json says.
 type Model struct {
-	Dir   string            // of an adapter: its base's
-	Shape torch.ModelConfig // with the head that it is opened for
+	Dir    string               // of an adapter: its base's
+	Shape  torch.ModelConfig    // with the head that it is opened for
+	Trains checkpoint.Trainable // what of it learns where it is trained
 
-	Adapter string // of an adapter (Shape.LoRA): the directory of its weights; "" for a new one
-	Seed    uint64 // that a new adapter follows from
-
+	// merged is the directory of an adapter that is added to the weights, as none lies beside them that is the same.
+	merged   string
 	together bool // several ranks sample from it together, where there are some
 }
 
@@ -77,38 +76,12 @@ func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) 
 	if err := c.Settle(on.Longest); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	m := &Model{Dir: dir, Shape: c.ModelConfig}
+	m := &Model{Dir: dir, Shape: c.ModelConfig, Trains: checkpoint.AllWeights{}}
 	m.Shape.Head, m.Shape.Placement = head, on
 	if head == torch.HeadValue {
 		m.Shape.TieEmbeddings = false // a value model has no head to tie
 	}
 	return m, nil
-}
-
-// openAdapter reads what a directory in PEFT's layout says of its adapter.
-func openAdapter(dir, base string, head torch.Head, on torch.Placement) (*Model, error) {
-	m, err := OpenModel(base, head, on)
-	if err != nil {
-		return nil, fmt.Errorf("the base model of the adapter in %s: %w", dir, err)
-	}
-	return m.WithAdapter(dir)
-}
-
-// WithAdapter is a base model with the adapter in dir, which is in PEFT's layout, whichever base that one names.
-func (m *Model) WithAdapter(dir string) (*Model, error) {
-	if m.Shape.LoRA.Rank > 0 {
-		return nil, fmt.Errorf("%s: its base model %s is an adapter itself, expected a model", dir, m.Adapter)
-	}
-	if err := checkpoint.VerifySettings(dir); err != nil {
-		return nil, err
-	}
-	lora, err := checkpoint.ReadAdapter(dir, checkpoint.Config{ModelConfig: m.Shape})
-	if err != nil {
-		return nil, err
-	}
-	adapted := *m
-	adapted.Adapter, adapted.Shape.LoRA = dir, lora
-	return &adapted, nil
 }
 
 // HowToGet says what to run where a model is missing.
@@ -126,7 +99,7 @@ func HowToGet(dir string) string {
 		step, _, _ = strings.Cut(step, "/")
 		return fmt.Sprintf("`gyre train` or `gyre sft` saves it in step %s of the run %s", step, run)
 	}
-	if near := nearest.Hint(dir, modelsBeside(dir)); near != "" {
+	if near := nearest.Hint(dir, neighbours(dir)); near != "" {
 		return "no such model" + near
 	}
 	name, options := "ORG/NAME", " (the first lines of an example configuration show its options)"
@@ -137,8 +110,8 @@ func HowToGet(dir string) string {
 		"downloads one", dir, options, name, dir)
 }
 
-// modelsBeside are the models in the folder in which one was looked for.
-func modelsBeside(dir string) (out []string) {
+// neighbours are the models in the folder in which one was looked for.
+func neighbours(dir string) (out []string) {
 	found, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*",
 		"config.json")) // a folder with pattern characters has none
 	for _, path := range found {
@@ -155,6 +128,9 @@ func TokenizerOf(found checkpoint.Models, otherwise string) string {
 	return otherwise
 }
 
+// Beside tells whether the model is the base in a directory, or an adapter beside it.
+func (m *Model) Beside(base string) bool { return m.Dir == base && m.merged == "" }
+
 // Load reads the weights. notes are what is worth telling: a value head that starts from zero, say.
 func (m *Model) Load() (model *torch.Model, notes []string, err error) {
 	return m.LoadOver(checkpoint.Ranks{})
@@ -162,24 +138,26 @@ func (m *Model) Load() (model *torch.Model, notes []string, err error) {
 
 // LoadOver is Load over the processes of a run.
 func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []string, err error) {
-	if m.Shape.LoRA.Rank == 0 {
-		loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.placed(m.Shape.Frozen, ranks), ranks)
-		return loaded.Model, loaded.Notes, err
+	if m.merged != "" {
+		return checkpoint.LoadMerged(m.Dir, m.merged, m.placed(m.Shape.Frozen, ranks), ranks)
+	}
+	if m.Trains.Base() == "" {
+		return checkpoint.Load(m.Dir, m.Shape.Head, m.placed(m.Shape.Frozen, ranks), ranks)
 	}
 	base, notes, err := m.LoadBase(ranks)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer base.Close()
-	model, err = m.Beside(base, ranks)
+	model, err = m.Trains.Attach(base, m.Shape.Head, ranks)
 	return model, notes, err
 }
 
 // placed says what computes the model. Ranks that sample together cut their parts from whole parameters, which stay
 // there, or from shards.
 func (m *Model) placed(frozen bool, ranks checkpoint.Ranks) torch.Placement {
-	on, whole := m.Shape.Placement, ranks.Shards == nil || ranks.Shards.Shard != torch.ShardFull
-	on.Frozen = frozen && !(whole && m.together && ranks.Group != nil)
+	on := m.Shape.Placement
+	on.Frozen = frozen && (!m.together || ranks.InShards() || ranks.Group == nil)
 	return on
 }
 
@@ -187,19 +165,10 @@ func (m *Model) placed(frozen bool, ranks checkpoint.Ranks) torch.Placement {
 // process unless the weights of all models are in shards.
 func (m *Model) LoadBase(ranks checkpoint.Ranks) (base *torch.Model, notes []string, err error) {
 	on := m.placed(true, ranks)
-	if ranks.Shards != nil && ranks.Shards.Shard != torch.ShardFull {
+	if !ranks.InShards() {
 		ranks = checkpoint.Ranks{}
 	}
-	loaded, err := checkpoint.Load(m.Dir, torch.HeadLM, on, ranks)
-	return loaded.Model, loaded.Notes, err
-}
-
-// Beside makes the adapter beside its base, or gives the base where there is no adapter.
-func (m *Model) Beside(base *torch.Model, ranks checkpoint.Ranks) (*torch.Model, error) {
-	if m.Shape.LoRA.Rank == 0 {
-		return base, nil
-	}
-	return checkpoint.NewAdapter(base, m.Shape.LoRA, m.Shape.Head, ranks, m.Adapter, m.Seed)
+	return checkpoint.Load(m.Dir, torch.HeadLM, on, ranks)
 }
 
 // StopIDs are the ids at which transformers' generate stops: eos_token_id of generation_config.json, or else of
@@ -230,9 +199,9 @@ func Temperature(c *config.Config) float64 {
 	return c.Rollout.Temperature
 }
 
-// Objective is the configured loss; its KL term is off when the KL penalty sits in the reward or its coefficient is
+// Loss is the configured one; its KL term is off when the KL penalty sits in the reward or its coefficient is
 // zero.
-func Objective(c *config.Config) train.Objective {
+func Loss(c *config.Config) torch.PolicyLoss {
 	a, g := c.Actor, c.Algorithm
 	loss := torch.PolicyLoss{
 		Task: torch.NewLoss(a.Loss, a.Constants()), Temperature: Temperature(c), EntropyCoef: g.EntropyCoef,
@@ -250,5 +219,5 @@ func Objective(c *config.Config) train.Objective {
 			loss.KL, loss.KLStraightThrough = torch.KLSupport, false
 		}
 	}
-	return train.Objective{PolicyLoss: loss}
+	return loss
 }

@@ -1,13 +1,14 @@
 package experiment
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"gyre/orchestrate/config"
 	"gyre/torch"
@@ -97,8 +98,10 @@ func RankMemory(c *config.Config, ranksHere int) int64 {
 // 0 when neither can be read (on other systems than Linux).
 func Memory() int64 {
 	memory := int64(0)
-	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
-		memory = parseMemTotal(data)
+	if system, err := procfs.NewDefaultFS(); err == nil {
+		if info, err := system.Meminfo(); err == nil && info.MemTotalBytes != nil {
+			memory = int64(*info.MemTotalBytes)
+		}
 	}
 	if data, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
 		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // "max" when there is none
@@ -107,15 +110,4 @@ func Memory() int64 {
 		}
 	}
 	return memory
-}
-
-// parseMemTotal reads the line "MemTotal: N kB"; 0 without it.
-func parseMemTotal(meminfo []byte) int64 {
-	for line := range bytes.Lines(meminfo) {
-		var kib int64
-		if n, _ := fmt.Sscanf(string(line), "MemTotal: %d kB", &kib); n == 1 {
-			return kib << 10
-		}
-	}
-	return 0
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
 )
 
 // answer is what tests look at of chat completions and completions, whole and in parts.
@@ -29,6 +32,27 @@ type answer struct {
 	}
 	Usage          map[string]any
 	PromptTokenIDs []int32 `json:"prompt_token_ids"`
+}
+
+// What is wrong with a request is said in its own words, and only lengths exceed the context.
+func TestErrorsAreTheRequests(t *testing.T) {
+	s := start(t, nil)
+	for body, long := range map[string]bool{
+		`"prompt": [1, 400]`: false, `"prompt": []`: false, `"prompt": [1], "temperature": 0.00001`: false,
+		`"prompt": [1], "top_k": -5`: false, `"prompt": [1], "top_p": 2`: false, `"prompt": [1], "min_tokens": -1`: false,
+		`"prompt": "` + strings.Repeat("word ", 10000) + `"`: true, `"prompt": "` + strings.Repeat("word ", 100000) + `"`: true,
+	} {
+		resp, text := s.do("POST", "/v1/completions", `{"model": "tiny", `+body+"}")
+		if resp.StatusCode != 400 || strings.Contains(text, "torch") || strings.Contains(text, "request ") ||
+			strings.Contains(text, "context_length_exceeded") != long {
+			t.Errorf("%.60s: %d %s", body, resp.StatusCode, text)
+		}
+	}
+	for k, status := range map[string]int{"-1": 200, "0": 200, "3": 200, "-2": 400} {
+		if resp, text := s.do("POST", "/v1/completions", `{"model": "tiny", "prompt": [1], "max_tokens": 1, "top_k": `+k+"}"); resp.StatusCode != status {
+			t.Errorf("top_k %s: %d %s", k, resp.StatusCode, text)
+		}
+	}
 }
 
 // reply is a choice put together.
@@ -172,7 +196,48 @@ func TestResponses(t *testing.T) {
 		t.Errorf("a list of items: %s", text)
 	}
 	s.refused(400, "previous_response_id", "POST", "/v1/responses", body+`, "previous_response_id": "resp_1"}`)
-	s.refused(400, "expected message", "POST", "/v1/responses", `{"model": "tiny", "input": [{"type": "reasoning"}]}`)
+	s.refused(400, "expected message", "POST", "/v1/responses", `{"model": "tiny", "input": [{"type": "image"}]}`)
+}
+
+// What requests say of chats reaches the prompt: parts, what was thought, fields and variables of the template.
+func TestChatsReachTheTemplate(t *testing.T) {
+	s := start(t, func(o *host.Options, _ *serve.Options) {
+		o.ChatTemplate = `{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}{{ m.plan }}{% for p in m.content %}` +
+			`{{ p.text }};{% endfor %}{% endfor %}{% if think is false %}!{% endif %}`
+	})
+	prompt := func(path, rest string) string {
+		t.Helper()
+		_, text := s.do("POST", path, `{"model": "tiny", `+rest+"}")
+		var found answer
+		if err := json.Unmarshal([]byte(text), &found); err != nil {
+			t.Fatal(err)
+		}
+		if path == "/v1/responses" { // which tells no ids
+			return text
+		}
+		return s.host.Tokenizer().Decode(found.PromptTokenIDs, false)
+	}
+	const tail = `, "max_tokens": 1, "return_token_ids": true`
+	for rest, want := range map[string]string{
+		`"messages": [{"role": "user", "content": "a"}]`:                                                            "user:a;",
+		`"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]`: "user:a;b;",
+		`"messages": [{"role": "user", "content": "a", "plan": "p"}], "chat_template_kwargs": {"think": false}`:     "user:pa;!",
+		`"messages": [{"role": "assistant", "content": "a", "reasoning": "r"}]`:                                     "assistant:ra;",
+	} {
+		if got := prompt("/v1/chat/completions", rest+tail); got != want {
+			t.Errorf("%s: %q, want %q", rest, got, want)
+		}
+	}
+	if text := prompt("/v1/responses", `"input": [{"role": "user", "content": "a"}], "max_output_tokens": 1, `+
+		`"chat_template_kwargs": {"think": false}`); !strings.Contains(text, `"input_tokens":8`) { // user:a;!
+		t.Error(text)
+	}
+	for body, says := range map[string]string{
+		`"messages": [{"role": "user", "content": "a", "plann": "p"}]`:                        `message 0: there is no key "plann" (did you mean plan?)`,
+		`"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"thin": 1}`: "did you mean think?",
+	} {
+		s.refused(400, says, "POST", "/v1/chat/completions", `{"model": "tiny", `+body+"}")
+	}
 }
 
 // Log-probs of given tokens are those that were drawn, in vLLM's form and in OpenAI's.
@@ -204,11 +269,12 @@ func TestLogprobsOfGivenTokens(t *testing.T) {
 	prompt, _ := json.Marshal(ids)
 	given := ask(`"max_tokens": 1, "prompt_logprobs": 0, "prompt": ` + string(prompt)).Choices[0].PromptLogprobs
 	echoed := ask(`"max_tokens": 0, "echo": true, "logprobs": 1, "prompt": [` + string(prompt) + "," + string(prompt) + "]").Choices
-	longer := ask(`"max_tokens": 2, "echo": true, "logprobs": 1, "seed": 1, "ignore_eos": true, "prompt": ` + string(prompt)).Choices[0]
+	two := ask(`"max_tokens": 2, "n": 2, "echo": true, "logprobs": 1, "seed": 1, "ignore_eos": true, "prompt": ` + string(prompt)).Choices
+	longer := two[0]
 	l, whole := echoed[1].Logprobs, strings.Join(echoed[1].Logprobs.Tokens, "")
 	if len(given) != len(ids) || len(given[0]) != 0 || len(echoed) != 2 || len(l.Logprobs) != len(ids) || l.Logprobs[0] != nil ||
 		echoed[1].Text != whole || echoed[1].FinishReason != "length" || !strings.HasPrefix(longer.Text, whole) ||
-		len(longer.Logprobs.Logprobs) != len(ids)+2 || longer.Logprobs.Offsets[len(ids)] != len([]rune(whole)) {
+		len(longer.Logprobs.Logprobs) != len(ids)+2 || len(two[1].Logprobs.Tokens) != len(ids)+2 || longer.Logprobs.Offsets[len(ids)] != len([]rune(whole)) {
 		t.Fatalf("given %v, echoed %+v, longer %+v", given, echoed, longer)
 	}
 	for i, want := range drawn.Logprobs.Logprobs {
@@ -224,5 +290,60 @@ func TestLogprobsOfGivenTokens(t *testing.T) {
 		`"prompt": "` + strings.Repeat("word ", 8000) + `", "prompt_logprobs": 0`: "may have 32768",
 	} {
 		s.refused(http.StatusBadRequest, says, "POST", "/v1/completions", `{"model": "tiny", `+body+"}")
+	}
+}
+
+// A response that is stored is gone on from, read and forgotten, by who has its key alone.
+func TestStoredResponses(t *testing.T) {
+	s := start(t, nil)
+	type response struct {
+		ID, Status string
+		Store      bool
+		Previous   *string `json:"previous_response_id"`
+		Output     []struct{ Content []struct{ Text string } }
+		Usage      struct {
+			Input int `json:"input_tokens"`
+		}
+		Deleted bool
+	}
+	ask := func(method, path, body string, headers ...string) (r response) {
+		t.Helper()
+		resp, text := s.do(method, path, body, headers...)
+		if err := json.Unmarshal([]byte(text), &r); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s %s: %d %s", method, path, body, resp.StatusCode, text)
+		}
+		return r
+	}
+	const settings = `{"model": "tiny", "max_output_tokens": 8, "temperature": 0, `
+	first := ask("POST", "/v1/responses", settings+`"input": "one", "instructions": "Be brief."}`)
+	text := first.Output[0].Content[0].Text
+	said, _ := json.Marshal(text)
+	second := ask("POST", "/v1/responses", settings+`"input": "two", "previous_response_id": "`+first.ID+`"}`)
+	whole := ask("POST", "/v1/responses", settings+`"store": false, "input": [{"role": "user", "content": "one"}, {"role": "assistant", `+
+		`"content": `+string(said)+`}, {"role": "user", "content": "two"}]}`)
+	if !first.Store || whole.Store || second.Previous == nil || *second.Previous != first.ID || first.Previous != nil ||
+		second.Usage.Input != whole.Usage.Input || !reflect.DeepEqual(second.Output[0].Content, whole.Output[0].Content) {
+		t.Errorf("first %+v\ngone on %+v\nwhole %+v", first, second, whole)
+	}
+	_, events := s.do("POST", "/v1/responses", settings+`"input": "three", "stream": true, "previous_response_id": "`+second.ID+`"}`)
+	_, id, _ := strings.Cut(events, `"id":"resp_`)
+	id = "resp_" + id[:strings.IndexByte(id, '"')]
+	third := ask("GET", "/v1/responses/"+id, "")
+	if third.ID != id || *third.Previous != second.ID || third.Usage.Input < second.Usage.Input+10 {
+		t.Errorf("streamed %+v", third)
+	}
+	for _, unknown := range []string{whole.ID, "resp_none"} {
+		s.refused(404, "is stored", "GET", "/v1/responses/"+unknown, "")
+		s.refused(400, "send the conversation whole", "POST", "/v1/responses", settings+`"input": "x", "previous_response_id": "`+unknown+`"}`)
+	}
+	s.refused(404, "is stored", "GET", "/v1/responses/"+first.ID, "", "Authorization", "Bearer another")
+	s.refused(400, "is stored", "POST", "/v1/responses", settings+`"input": "x", "previous_response_id": "`+first.ID+`"}`,
+		"Authorization", "Bearer another")
+	if gone := ask("DELETE", "/v1/responses/"+first.ID, ""); !gone.Deleted || gone.ID != first.ID {
+		t.Errorf("%+v", gone)
+	}
+	s.refused(404, "is stored", "DELETE", "/v1/responses/"+first.ID, "")
+	if got := ask("GET", "/v1/responses/"+second.ID, ""); got.ID != second.ID {
+		t.Errorf("after the one before was forgotten: %+v", got)
 	}
 }

@@ -24,7 +24,13 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 		control := http.NewResponseController(rw)
 		w := &answer{ResponseWriter: rw, control: control, timeout: s.options.ReceiveTimeout}
 		id := fmt.Sprintf("req-%d", numbers.Add(1))
-		w.Header().Set("X-Request-Id", id)
+		w.Header().Set(RequestID, id)
+		w.Header().Set("Request-Id", id) // as Anthropic's clients read it
+		for _, f := range s.errors {
+			if f.For(r) {
+				w.form = &f
+			}
+		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		handler, pattern := mux.Handler(r)
 		defer func() {
@@ -39,10 +45,14 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 				"status", w.status, "bytes", w.sent, "seconds", time.Since(begun).Round(time.Microsecond).Seconds())
 		}()
 		whole := r.Body
+		arrived := func() { s.connections.whole(r.Context()) }
 		if r.Body != nil && r.ContentLength != 0 {
 			// Fails where there is no connection: in tests.
 			_ = control.SetReadDeadline(begun.Add(s.options.SendTimeout))
-			r.Body = &body{ReadCloser: http.MaxBytesReader(rw, r.Body, s.options.MaxBody), control: control}
+			r.Body = &body{ReadCloser: http.MaxBytesReader(rw, r.Body, s.options.MaxBody), control: control,
+				arrived: arrived}
+		} else {
+			arrived()
 		}
 		public := slices.Contains(s.options.PublicPaths, r.URL.Path)
 		switch err := sameSite.Check(r); {
@@ -51,20 +61,43 @@ func (s *Server) guard(mux *http.ServeMux) http.Handler {
 		case !public && !s.allowed(Key(r)):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			e := Refuse(http.StatusUnauthorized, "the API key is missing or wrong: send it as Authorization: Bearer "+
-				"KEY")
-			e.Code = "invalid_api_key"
+				"KEY or x-api-key: KEY")
+			e.Code = new("invalid_api_key")
 			Fail(w, e)
 		case r.ContentLength > s.options.MaxBody:
 			w.Header().Set("Connection", "close")
 			// a client that is still sending would not read the answer
 			_, _ = io.CopyN(io.Discard, whole, min(r.ContentLength, 2*s.options.MaxBody))
 			Fail(w, Refuse(http.StatusRequestEntityTooLarge, "%s", tooLarge(s.options.MaxBody)))
+		case !s.begin(Key(r)):
+			Fail(w, Refuse(http.StatusTooManyRequests, "as many requests with this key are under way as may be"))
 		case pattern == "":
+			defer s.end(Key(r))
 			s.unknown(w, r, handler)
 		default:
+			defer s.end(Key(r))
 			mux.ServeHTTP(w, r)
 		}
 	})
+}
+
+// begin counts a request with a key, of which no more than half of the connections may have one under way.
+func (s *Server) begin(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key != "" && s.underWay[key] >= max(1, s.options.MaxConnections/2) {
+		return false
+	}
+	s.underWay[key]++
+	return true
+}
+
+func (s *Server) end(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.underWay[key]--; s.underWay[key] == 0 {
+		delete(s.underWay, key)
+	}
 }
 
 // local tells whether a request names this machine: one that a foreign name was made to lead to does not.
@@ -77,7 +110,7 @@ func (s *Server) local(r *http.Request) bool {
 	return Loopback(address) || net.ParseIP(address) != nil
 }
 
-// Key is the key that a request carries, as OpenAI's clients and as Tinker's send it.
+// Key is the key that a request carries, as OpenAI's clients and as Anthropic's and Tinker's send it.
 func Key(r *http.Request) string {
 	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "bearer") {
 		return strings.TrimSpace(key)
@@ -119,6 +152,7 @@ type answer struct {
 	timeout time.Duration
 	status  int
 	sent    int64
+	form    *ErrorForm // of errors; nil: OpenAI's
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -148,12 +182,14 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
+	arrived func() // is called when all of it has
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{}) // as above
+		b.arrived()
 	}
 	return n, err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"gyre/orchestrate/serve/host"
 	"gyre/torch"
@@ -17,30 +18,34 @@ type Metrics struct {
 	TokensIn, TokensOut prometheus.Counter
 	// FirstToken is the time from a request to its first token, in seconds.
 	FirstToken prometheus.Histogram
+	// MalformedCalls counts calls of tools that could not be read and stayed text.
+	MalformedCalls prometheus.Counter
 
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
 
 func newMetrics(h *host.Host) *Metrics {
+	registry := prometheus.NewRegistry()
+	of := promauto.With(registry)
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
-		TokensIn: prometheus.NewCounter(prometheus.CounterOpts{Name: "gyre_prompt_tokens_total",
+		Registry: registry,
+		TokensIn: of.NewCounter(prometheus.CounterOpts{Name: "gyre_prompt_tokens_total",
 			Help: "tokens of prompts"}),
-		TokensOut: prometheus.NewCounter(prometheus.CounterOpts{Name: "gyre_generated_tokens_total",
+		TokensOut: of.NewCounter(prometheus.CounterOpts{Name: "gyre_generated_tokens_total",
 			Help: "tokens of replies"}),
-		FirstToken: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "gyre_time_to_first_token_seconds",
+		FirstToken: of.NewHistogram(prometheus.HistogramOpts{Name: "gyre_time_to_first_token_seconds",
 			Help: "from a request to the first token of its reply", Buckets: prometheus.ExponentialBuckets(0.005, 2,
 				14)}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gyre_http_requests_total",
+		MalformedCalls: of.NewCounter(prometheus.CounterOpts{Name: "gyre_malformed_tool_calls_total",
+			Help: "calls of tools that could not be read and stayed text"}),
+		requests: of.NewCounterVec(prometheus.CounterOpts{Name: "gyre_http_requests_total",
 			Help: "requests by what they asked for and how they ended"}, []string{"handler", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "gyre_http_request_seconds",
+		seconds: of.NewHistogramVec(prometheus.HistogramOpts{Name: "gyre_http_request_seconds",
 			Help: "duration of requests", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"handler"}),
 	}
-	m.Registry.MustRegister(m.TokensIn, m.TokensOut, m.FirstToken, m.requests, m.seconds)
 	engine := func(name, help string, read func(torch.EngineStats) int64) {
-		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "gyre_engine_" + name, Help: help},
-			func() float64 { return float64(read(h.Stats())) }))
+		m.Gauge("gyre_engine_"+name, help, func() int64 { return read(h.Stats()) })
 	}
 	engine("running", "requests that are being sampled", func(s torch.EngineStats) int64 { return s.Running })
 	engine("waiting", "requests that wait for others", func(s torch.EngineStats) int64 { return s.Waiting })
@@ -57,6 +62,12 @@ func newMetrics(h *host.Host) *Metrics {
 		func(s torch.EngineStats) int64 { return s.ProposedTokens })
 	engine("accepted_tokens", "of them: drawn", func(s torch.EngineStats) int64 { return s.AcceptedTokens })
 	return m
+}
+
+// Gauge adds a number that is read whenever somebody asks for it.
+func (m *Metrics) Gauge(name, help string, read func() int64) {
+	promauto.With(m.Registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(read()) })
 }
 
 // count adds a request that has ended. The handler is its pattern, of which there are few.

@@ -20,13 +20,12 @@ import (
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
 	"gyre/orchestrate/serve/openai"
-	"gyre/orchestrate/serve/page"
 	"gyre/torch"
 )
 
 // safe is a buffer that the server may write to while the test reads it.
 type safe struct {
-	mu sync.Mutex
+	mu sync.Mutex // guards the buffer
 	bytes.Buffer
 }
 
@@ -79,7 +78,7 @@ func start(t *testing.T, change func(*host.Options, *serve.Options)) *served {
 	}
 	server := serve.New(s.host, so)
 	openai.Mount(server, nil)
-	page.Mount(server)
+	server.MountPage()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	ready, ended := make(chan string, 1), make(chan error, 1)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -46,6 +48,11 @@ type Server struct {
 	log      *slog.Logger
 	keys     []func(key string) bool
 	patterns []string
+	errors   []ErrorForm
+
+	connections *connections
+	mu          sync.Mutex     // guards underWay
+	underWay    map[string]int // requests by their keys
 }
 
 // New makes a server of checked options.
@@ -53,7 +60,8 @@ func New(h *host.Host, o Options) *Server {
 	o.HeaderTimeout, o.SendTimeout = cmp.Or(o.HeaderTimeout, 10*time.Second), cmp.Or(o.SendTimeout, time.Minute)
 	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 30*time.Second)
 	s := &Server{Host: h, options: o, mux: http.NewServeMux(), Metrics: newMetrics(h),
-		log: slog.New(slog.NewTextHandler(o.Log, nil))}
+		log: slog.New(slog.NewTextHandler(o.Log, nil)), connections: newConnections(o.MaxConnections),
+		underWay: map[string]int{}}
 	s.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.Registry, promhttp.HandlerOpts{}))
 	for _, pattern := range []string{"GET /healthz", "GET /health"} {
 		s.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -61,6 +69,26 @@ func New(h *host.Host, o Options) *Server {
 		}))
 	}
 	return s
+}
+
+// The chat page: one file without anything from the network, which talks to the server's own API. It shows tokens with
+// their log-probs, and takes the settings of sampling. Whatever a model or a user says is set as text, never as markup.
+//
+//go:embed page.html
+var page []byte
+
+// policy forbids the page everything but its own script and style, and requests to its own server.
+const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// MountPage mounts the chat page at the root.
+func (s *Server) MountPage() {
+	s.Handle("GET /{$}", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		_, _ = w.Write(page) // a client that is gone needs no page
+	}))
 }
 
 // Check refuses options that are not safe. Beyond loopback, a server needs a key, and TLS unless Insecure says that
@@ -123,8 +151,9 @@ func (s *Server) Run(ctx context.Context, ready func(url string)) error {
 	}
 	server := &http.Server{Handler: s.guard(s.mux), ReadHeaderTimeout: s.options.HeaderTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ConnState: newConnections(s.options.MaxConnections).changed,
-		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)} // of clients that break off
+		ConnState:   s.connections.changed,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)} // of clients that break off
 	if s.options.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(s.options.Cert, s.options.CertKey)
 		if err != nil {

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -21,7 +20,6 @@ import (
 	"strings"
 	"syscall"
 
-	"gyre/internal/atomicfile"
 	"gyre/scripts/bench/gyre"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
@@ -78,7 +76,7 @@ func compare(ctx context.Context, o options) error {
 		return err
 	}
 	if missed := b.report.Missed(); len(missed) > 0 {
-		return fmt.Errorf("%d floors not reached:\n  %s", len(missed), strings.Join(missed, "\n  "))
+		return fmt.Errorf("%d requirements not met:\n  %s", len(missed), strings.Join(missed, "\n  "))
 	}
 	return nil
 }
@@ -89,18 +87,9 @@ func (o *options) write(r *report.Report) error {
 	if o.json != "" {
 		problems = append(problems, report.WriteJSON(o.json, r))
 	}
-	if o.markdown != "" {
-		old, err := os.ReadFile(o.markdown)
-		if err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		problems = append(problems, atomicfile.Write(o.markdown, func(w io.Writer) error {
-			_, err := io.WriteString(w, report.Insert(string(old), r.Markdown()))
-			return err
-		}))
-	}
 	if o.baseline {
-		problems = append(problems, report.NewBaseline(r).Write(report.BaselinePath(o.baselines, r.CPU, r.Threads)))
+		path := report.BaselinePath(o.baselines, r.CPU, r.Threads)
+		problems = append(problems, report.WriteJSON(path, report.NewBaseline(r)))
 	}
 	return errors.Join(problems...)
 }

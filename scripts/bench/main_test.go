@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	_ "gyre/envs/builtin"
-	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/sft"
 	"gyre/orchestrate/model/checkpoint/policyinit"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func tiny(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	corpus, err := experiment.Corpus(t.Context())
+	corpus, err := sft.Corpus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestCompareAndCheck(t *testing.T) {
 			}
 			b.Cases[name] = c
 		}
-		if err := b.Write(files[0]); err != nil {
+		if err := report.WriteJSON(files[0], b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,14 +199,13 @@ func TestCompareAndCheck(t *testing.T) {
 
 // Environments are timed beside RAGEN's: floors that are reached and missed, what RAGEN cannot do, and what it lacks.
 func TestEnvironments(t *testing.T) {
-	source := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(source, "ragen", "env"), 0o755); err != nil {
+	dir := peer(t, "ragen", "1")
+	if err := os.MkdirAll(filepath.Join(dir, "ragen-source", "ragen", "env"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GYRE_BENCH_RAGEN_SOURCE", source)
 	code, out := quietly(t, "-model", tiny(t), "-repeats", "1", "-only",
 		"environments/FrozenLake,environments/Bandit,environments/MiniSudoku", "-peers", "ragen",
-		"-peers-dir", peer(t, "ragen", "1"))
+		"-peers-dir", dir)
 	rows := strings.Count(out, "| gyre ")
 	if code != exitFailed || rows != 7 || strings.Count(out, "≥ 50 ✓") != 1 || strings.Count(out, "≥ 20 ✗") != 1 ||
 		!strings.Contains(out, "ragen failed at Bandit: resets: ragen: no bandit") {

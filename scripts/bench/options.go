@@ -26,7 +26,7 @@ type options struct {
 	repeats             int
 	quick, baseline     bool
 	only, peers         []string
-	json, markdown      string
+	json                string
 	types               string // "all", or "f32" alone
 }
 
@@ -42,7 +42,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.baselines, "baselines", "scripts/bench/baselines", "`DIR` of the baselines")
 	f.IntVar(&o.repeats, "repeats", 0, "`N` measurements of every case; 0 = 3, with -quick 1, for check 5")
 	f.Func("only", "`NAMES` of cases or kinds of cases "+
-		"(generate/16,rewrite,rollout,serve,logprobs,update,analysis,grpo,ranks,waiting,environments)", names(&o.only))
+		"(generate/16,rewrite,rollout,serve,logprobs,update,lora,grpo,ranks,passes,waiting,environments)", names(&o.only))
 	repeats := 5
 	if o.check {
 		args = args[1:]
@@ -57,8 +57,6 @@ func parse(args []string, out io.Writer) (options, error) {
 		f.StringVar(&o.peersDir, "peers-dir", os.Getenv("GYRE_BENCH_PEERS"), "`DIR` made by "+
 			"scripts/bench/setup-peers.sh: DIR/NAME is a program's virtual environment (GYRE_BENCH_PEERS)")
 		f.StringVar(&o.json, "json", "", "write every sample to `FILE`")
-		f.StringVar(&o.markdown, "markdown", "", "write the tables to `FILE`, between the marks <!-- bench --> if it "+
-			"has them")
 	}
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -113,12 +113,9 @@ func (b *bench) peer(program, dtype string, s work.Session) (*exec.Cmd, error) {
 	case program == "vllm" && s == work.Shared:
 		c.Args = append(c.Args, "--prefix-cache")
 	case program == "ragen":
-		source := os.Getenv("GYRE_BENCH_RAGEN_SOURCE")
-		if source == "" {
-			source = filepath.Join(o.peersDir, "ragen-source")
-		}
+		source := filepath.Join(o.peersDir, "ragen-source")
 		if _, err := os.Stat(filepath.Join(source, "ragen", "env")); err != nil {
-			return nil, fmt.Errorf("%w: no checkout of RAGEN (GYRE_BENCH_RAGEN_SOURCE)", worker.ErrUnavailable)
+			return nil, fmt.Errorf("%w: no checkout of RAGEN in %s", worker.ErrUnavailable, source)
 		}
 		c.Args = append(c.Args, "--source", source)
 	}

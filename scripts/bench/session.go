@@ -53,11 +53,11 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	return b, err
 }
 
-// selected are the cases of this run. One thread cannot be divided among ranks.
+// selected are the cases of this run. One thread cannot be divided among ranks, and passes take much time and memory.
 func (b *bench) selected() []work.Case {
 	return slices.DeleteFunc(work.Cases(), func(c work.Case) bool {
 		return !b.options.includes(c.Name) || b.options.quick && len(b.options.only) == 0 && !c.InQuick() ||
-			c.Session == work.Ranks && b.options.Threads < 2
+			c.Session == work.Ranks && b.options.Threads < 2 || c.Session == work.Passes && len(b.options.only) == 0
 	})
 }
 
@@ -234,7 +234,7 @@ func (b *bench) compareModels(ctx context.Context, crew []*worker.Process) error
 		}
 		if p.Program == "transformers" && b.report.Libtorch == 0 {
 			if f, err := p.Run(ctx, probe, limit); err == nil {
-				b.report.Libtorch = f.FLOPS
+				b.report.Libtorch = f.Machine.FLOPS
 			}
 		}
 	}
@@ -247,8 +247,8 @@ func (b *bench) measure(ctx context.Context) (work.Machine, error) {
 	if err != nil {
 		return work.Machine{}, fmt.Errorf("measuring the machine: %w", err)
 	}
-	best := &b.report.Machine
-	*best = work.Machine{Bandwidth: max(best.Bandwidth, f.Bandwidth), FLOPS: max(best.FLOPS, f.FLOPS),
-		FLOPS16: max(best.FLOPS16, f.FLOPS16), Rows: max(best.Rows, f.Rows)}
-	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS, FLOPS16: f.FLOPS16, Rows: f.Rows}, nil
+	best, now := &b.report.Machine, f.Machine
+	*best = work.Machine{Bandwidth: max(best.Bandwidth, now.Bandwidth), FLOPS: max(best.FLOPS, now.FLOPS),
+		FLOPS16: max(best.FLOPS16, now.FLOPS16), Rows: max(best.Rows, now.Rows)}
+	return now, nil
 }

@@ -50,11 +50,10 @@ truth() {
   esac
 }
 
-# run_sweep STUDY EXPERIMENT TITLE FILTER_TAG OVERRIDES ...: STUDY is the file in configs/studies and the start of folders, EXPERIMENT that of the runs'
-# names, FILTER_TAG a folder below or nothing.
-run_sweep() {
-  local study=$1 experiment=$2 title=$3 tag=$4 count=0 slots=1 devices=() common=() threads
-  shift 4
+# prepare fills model, model_name, slots, threads, devices (options of gyre sweep) and common (its overrides).
+prepare() {
+  local cores count gpu list device=cpu
+  slots=1 devices=() common=()
   find_gyre
   if [[ $preset == small && -z $model ]]; then small_policy; fi
   model=${model:-models/Qwen2.5-3B}
@@ -63,33 +62,39 @@ run_sweep() {
   [[ -n $dry || -f $model/config.json ]] || fail "$model is no Hugging Face directory (it has no config.json): fetch one with '$gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B', name one with --model, or take --preset small"
   count=$(gpu_count)
   if [[ -z $gpus ]] && (( count > 0 )); then gpus=$(seq -s, 0 $((count - 1))); fi
-  local list=(${gpus//,/ }) gpu
+  list=(${gpus//,/ })
   (( ${#list[@]} % per_run == 0 )) || fail "--gpus-per-exp is $per_run, which does not divide the ${#list[@]} devices of --gpus"
-  threads=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
-  threads=$((cpus < threads ? cpus : threads))
+  cores=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
+  threads=$((cpus < cores ? cpus : cores))
   if (( count == 0 )); then
     echo "note: no GPU found: computing on the CPU, one run at a time" >&2
   else
     for gpu in "${list[@]}"; do (( gpu < count )) || fail "--gpus names GPU $gpu; nvidia-smi lists $count, numbered from 0"; done
-    slots=$((${#list[@]} / per_run))
+    slots=$((${#list[@]} / per_run)) device=cuda
     devices=(--gpus "$gpus" --gpus-per-run "$per_run")
     gpu_memory=${gpu_memory:-0.5}
   fi
   if [[ -n $gpu_memory ]]; then
-    local device=cpu
-    if (( count > 0 )); then device=cuda; fi
     common+=(engine.kv_mib="$(cache_memory "$gpu_memory")")
   fi
   if [[ $preset == small ]]; then
     common+=(rollout.prompt=compact rollout.think=false rollout.max_tokens=16 rollout.max_length=400 actor.lr=1e-4 critic.lr=1e-3 actor.mini_batch=16 critic.mini_batch=16
       envs.0.tag=sokoban envs.0.groups=4 envs.0.group_size=8 validation.envs.0.tag=sokoban validation.envs.0.groups=32)
   fi
+  threads=$((threads / slots > 0 ? threads / slots : 1))
+}
+
+# run_sweep STUDY EXPERIMENT TITLE FILTER_TAG OVERRIDES ...: STUDY is the file in configs/studies and the start of folders, EXPERIMENT that of the runs'
+# names, FILTER_TAG a folder below or nothing.
+run_sweep() {
+  local study=$1 experiment=$2 title=$3 tag=$4
+  shift 4
+  prepare
   local name=${study}_$model_name labels='' lines='' value
   for value in ${values//,/ }; do
     labels+=,$(label "$value")
     lines+=,\"$(line "$value")\"
   done
-  threads=$((threads / slots > 0 ? threads / slots : 1))
   local run="{condition}/sokoban_${experiment}_${tag:+${tag}_}{condition}-$model_name"
   "$gyre" sweep "$root/configs/studies/$study.toml" --name "$name${tag:+_$tag}" --values "$values" --labels "${labels#,}" --seeds "$seeds" \
     --logs "logs/$name/${tag:+$tag/}$run.log" --summary "logs/$name.log" --slots "$slots" --threads "$threads" ${devices[@]+"${devices[@]}"} $dry \

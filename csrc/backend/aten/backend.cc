@@ -5,7 +5,6 @@
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -171,14 +170,7 @@ class AtenBackend : public Backend {
       m[k].add_(scaled - m[k], c.one_minus_b1);
       v[k].mul_(c.b2).addcmul_(scaled, scaled, c.one_minus_b2);
       const at::Tensor divisor = at::sqrt(v[k]).div_(c.correction).add_(c.eps);
-      const int64_t split = parameters.b_begin(k), rest = p[k].numel() - split;
-      const auto step = [&](int64_t first, int64_t count, const AdamWCoefficients::Rate& rate) {
-        p[k].narrow(0, first, count)
-            .mul_(rate.keep)
-            .addcdiv_(m[k].narrow(0, first, count), divisor.narrow(0, first, count), -rate.step_size);
-      };
-      step(0, split, c.rate);
-      if (rest > 0) step(split, rest, c.b_rate);
+      p[k].mul_(c.keep).addcdiv_(m[k], divisor, -c.step_size);
     }
   }
 

@@ -6,7 +6,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 

@@ -5,12 +5,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "backend/aten/cuda.h"
 #include "backend/aten/network.h"
 
 namespace gyre {
@@ -111,6 +114,36 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
     step.met = true;
   }
   return step.hidden_RH.narrow(0, 0, pass.rows).clone();  // the next step of the shape writes over it
+}
+
+AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages)
+    : num_pages_(num_pages), window_(config.shape.window) {
+  // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
+  keys_ = at::zeros({config.num_layers, (num_pages + 1) * kPageTokens, config.num_kv_heads, config.head_dim},
+                    at::TensorOptions().dtype(placement.compute).device(placement.device));
+  values_ = at::zeros_like(keys_);
+}
+
+void AtenPages::copy_page(int64_t from, int64_t to) {
+  for (const at::Tensor* pool : {&keys_, &values_}) {
+    const at::Tensor pages = pool->view({pool->size(0), num_pages_ + 1, -1});
+    pages.select(1, to).copy_(pages.select(1, from));
+  }
+}
+
+void AtenPages::decode_in_fixed_shapes(bool on) {
+  steps_.reset();
+  if (!on) return;
+  const at::Device device = keys_.device();
+  std::function<std::unique_ptr<Recorder>()> recorders;
+  if (device.is_cuda()) {  // where nothing can be recorded, the shapes would only cost
+    std::string problem;
+    auto* const make =
+        reinterpret_cast<decltype(&gyre_make_recorder)>(cuda_part("libgyre_graphs.so", "gyre_make_recorder", &problem));
+    if (make == nullptr) return;
+    recorders = [make, index = device.index()] { return std::unique_ptr<Recorder>(make(index)); };
+  }
+  steps_ = std::make_unique<DecodeSteps>(device, num_pages_, window_, std::move(recorders));
 }
 
 }  // namespace gyre

@@ -2,107 +2,24 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding_dense_backward.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/rms_norm.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "backend/aten/cuda.h"
-
 namespace gyre {
 namespace {
-
-constexpr at::Tensor BlockTensors::*kNorms[] = {&BlockTensors::attn_norm_H,     &BlockTensors::q_norm_D,
-                                                &BlockTensors::k_norm_D,        &BlockTensors::mlp_norm_H,
-                                                &BlockTensors::attn_out_norm_H, &BlockTensors::mlp_out_norm_H};
-constexpr at::Tensor BlockTensors::*kProjections[] = {
-    &BlockTensors::qkv_RH,      &BlockTensors::qkv_bias_R,      &BlockTensors::out_HQ,  &BlockTensors::out_bias_H,
-    &BlockTensors::gate_up_2FH, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_HF, &BlockTensors::down_bias_H};
 
 at::Tensor leaf(const at::Tensor& parameter, at::ScalarType compute) {
   if (!parameter.defined()) return {};
   return parameter.detach().to(compute).requires_grad_(true);
 }
 
-// The tensors of a block that are there, in a fixed order.
-std::vector<at::Tensor> tensors_of(const BlockTensors& block) {
-  std::vector<at::Tensor> all;
-  const auto add = [&](const auto& fields) {
-    for (const auto field : fields) {
-      if ((block.*field).defined()) all.push_back(block.*field);
-    }
-  };
-  add(kNorms);
-  add(kProjections);
-  return all;
-}
-
-// The tensors of an adapter's block that are there, in a fixed order.
-std::vector<at::Tensor> lora_tensors_of(const BlockTensors& block) {
-  std::vector<at::Tensor> all;
-  for (const LoraTensors* lora : {&block.qkv_lora, &block.out_lora, &block.gate_up_lora, &block.down_lora}) {
-    if (lora->a_SI.defined()) all.insert(all.end(), {lora->a_SI, lora->b_OR});
-  }
-  return all;
-}
-
-// Adds the adapters' part of a projection of x to y.
-void add_lora(std::span<const AtenLoraRows> all, LoraTensors BlockTensors::*of, std::vector<LoraPart> LoraParts::*parts,
-              const at::Tensor& x, at::Tensor& y) {
-  for (const AtenLoraRows& rows : all) {
-    const LoraTensors& lora = rows.tensors->*of;
-    if (!lora.a_SI.defined()) continue;
-    const int64_t rank = lora.b_OR.size(1);
-    const at::Tensor u =
-        at::linear(x.narrow(0, rows.first, rows.count).to(lora.a_SI.scalar_type()), lora.a_SI) * rows.scale;
-    int64_t at = 0, out = 0;
-    for (const LoraPart& part : rows.parts->*parts) {
-      y.narrow(0, rows.first, rows.count)
-          .narrow(1, part.first, part.count)
-          .add_(at::linear(u.narrow(1, at, rank), lora.b_OR.narrow(0, out, part.count)));
-      at += rank, out += part.count;
-    }
-  }
-}
-
 // A leaf of the next graph with the same values.
 at::Tensor cut(const at::Tensor& x) { return x.detach().requires_grad_(true); }
-
-// In the weight's type.
-at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::linear(x.to(weight.scalar_type()), weight, bias.defined() ? std::optional(bias) : std::nullopt);
-}
-
-// x: f32 [N, heads, head_dim], of which as many components rotate as there are angles.
-at::Tensor rotate(const at::Tensor& x, const Angles& angles, bool interleaved) {
-  const int64_t half = angles.cosines.size(-1), rest = x.size(-1) - 2 * half;
-  const at::Tensor pairs = interleaved ? x.narrow(-1, 0, 2 * half).unflatten(-1, {half, 2}) : at::Tensor();
-  const at::Tensor first = interleaved ? pairs.select(-1, 0) : x.narrow(-1, 0, half),
-                   second = interleaved ? pairs.select(-1, 1) : x.narrow(-1, half, half);
-  const at::Tensor one = first * angles.cosines - second * angles.sines,
-                   other = second * angles.cosines + first * angles.sines;
-  const at::Tensor turned =
-      interleaved ? at::cat({one.unsqueeze(-1), other.unsqueeze(-1)}, -1).flatten(-2) : at::cat({one, other}, -1);
-  return rest == 0 ? turned : at::cat({turned, x.narrow(-1, 2 * half, rest)}, -1);
-}
-
-// The norm over all heads of each row. Of a part `join` gives those of all parts, and `first` is where its own begin.
-template <class Join>
-at::Tensor normalize_wide(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& c, int64_t first,
-                          Join&& join) {
-  const at::Tensor rows = join(x.flatten(1));
-  return normalize(rows, weight, c).narrow(1, first * c.head_dim, x.size(1) * c.head_dim).view(x.sizes());
-}
 
 // The gradient of <output, d_output> with respect to the input; those with respect to the weights are added to `into`.
 at::Tensor differentiate(const at::Tensor& output, const at::Tensor& input, std::vector<at::Tensor> weights,
@@ -115,11 +32,6 @@ at::Tensor differentiate(const at::Tensor& output, const at::Tensor& input, std:
 }
 
 }  // namespace
-
-at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config) {
-  if (!weight.defined()) return x;
-  return at::rms_norm(x, {x.size(-1)}, config.shape.unit_norms ? weight + 1 : weight, config.rms_norm_eps);
-}
 
 at::Tensor scaled_embedding(const ModelConfig& config, const at::Tensor& x_NH) {
   const double by = config.shape.embedding_scale;
@@ -162,107 +74,6 @@ RowAngles AngleTable::at(const at::Tensor& positions_N) const {
   return {rows(all_.main), rows(all_.local)};
 }
 
-BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute) {
-  BlockTensors copy;
-  const auto add = [&](const auto& fields, at::ScalarType type) {
-    for (const auto field : fields) {
-      const at::Tensor& t = from.*field;
-      if (t.defined()) copy.*field = t.to(type, /*non_blocking=*/false, /*copy=*/true);
-    }
-  };
-  add(kNorms, at::kFloat);
-  add(kProjections, compute);
-  return copy;
-}
-
-at::Tensor block_forward(const ModelConfig& c, int64_t layer, const BlockTensors& w, const at::Tensor& x_NH,
-                         const AtenPass& pass, const std::optional<LayerPages>& pages, const TensorParallel* parallel,
-                         std::span<const AtenLoraRows> lora) {
-  using B = BlockTensors;
-  using P = LoraParts;
-  const at::Tensor normed_NH = normalize(x_NH, w.attn_norm_H, c);
-  at::Tensor qkv_NR = project(normed_NH, w.qkv_RH, w.qkv_bias_R);
-  add_lora(lora, &B::qkv_lora, &P::qkv, normed_NH, qkv_NR);
-  const at::Tensor qkv = qkv_NR.view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
-  at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
-  at::Tensor k = qkv.narrow(1, c.num_heads, c.num_kv_heads).to(at::kFloat);
-  const at::Tensor v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
-  const gyre_shape& shape = c.shape;
-  if (c.qk_norm && shape.wide_qk_norm) {
-    q = normalize_wide(q, w.q_norm_D, c, parallel ? parallel->mine().heads.first : 0,
-                       [&](const at::Tensor& own) { return parallel ? parallel->query(own.contiguous()) : own; });
-    k = normalize_wide(k, w.k_norm_D, c, parallel ? parallel->mine().kv_heads.first : 0, [&](const at::Tensor& own) {
-      return parallel ? parallel->keys(own.contiguous(), c.head_dim) : own;
-    });
-  } else if (c.qk_norm) {
-    q = normalize(q, w.q_norm_D, c);
-    k = normalize(k, w.k_norm_D, c);
-  }
-  const int kind = c.layer_kind(layer);
-  if ((kind & GYRE_LAYER_NOPE) == 0) {
-    const Angles& angles = (kind & GYRE_LAYER_LOCAL) != 0 ? pass.angles.local : pass.angles.main;
-    q = rotate(q, angles, shape.rope_interleaved);
-    k = rotate(k, angles, shape.rope_interleaved);
-  }
-  const auto type = v.scalar_type();
-  const AttentionShape attention{c.num_heads,
-                                 c.num_kv_heads,
-                                 c.head_dim,
-                                 c.window_of(layer),
-                                 static_cast<float>(shape.query_scale),
-                                 static_cast<float>(shape.score_cap)};
-  at::Tensor o = attend_tensors(attention, q.to(type), k.to(type), v, pass.attention, pages);
-  if (parallel) o = parallel->query(o);
-  const auto added = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& to,
-                         const at::Tensor& out_norm, LoraTensors B::*of, std::vector<LoraPart> P::*parts) {
-    at::Tensor own = project(x, weight, bias);
-    add_lora(lora, of, parts, x, own);
-    if (parallel) own = parallel->hidden(own);
-    if (out_norm.defined()) own = normalize(own.to(at::kFloat), out_norm, c);
-    return to + (shape.residual_scale != 0 ? own * shape.residual_scale : own);
-  };
-  const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH, w.attn_out_norm_H, &B::out_lora, &P::out);
-
-  const at::Tensor mlp_normed_NH = normalize(middle_NH, w.mlp_norm_H, c);
-  at::Tensor gate_up = project(mlp_normed_NH, w.gate_up_2FH, w.gate_up_bias_2F);
-  add_lora(lora, &B::gate_up_lora, &P::gate_up, mlp_normed_NH, gate_up);
-  const int64_t f = c.intermediate_size;
-  const at::Tensor gate = gate_up.narrow(1, 0, f);
-  at::Tensor act = (shape.activation == GYRE_SILU ? at::silu(gate) : at::gelu(gate, "tanh")) * gate_up.narrow(1, f, f);
-  if (parallel) act = parallel->intermediate(act);
-  return added(act, w.down_HF, w.down_bias_H, middle_NH, w.mlp_out_norm_H, &B::down_lora, &P::down);
-}
-
-AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages)
-    : num_pages_(num_pages), window_(config.shape.window) {
-  // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
-  keys_ = at::zeros({config.num_layers, (num_pages + 1) * kPageTokens, config.num_kv_heads, config.head_dim},
-                    at::TensorOptions().dtype(placement.compute).device(placement.device));
-  values_ = at::zeros_like(keys_);
-}
-
-void AtenPages::copy_page(int64_t from, int64_t to) {
-  for (const at::Tensor* pool : {&keys_, &values_}) {
-    const at::Tensor pages = pool->view({pool->size(0), num_pages_ + 1, -1});
-    pages.select(1, to).copy_(pages.select(1, from));
-  }
-}
-
-void AtenPages::decode_in_fixed_shapes(bool on) {
-  steps_.reset();
-  if (!on) return;
-  const at::Device device = keys_.device();
-  std::function<std::unique_ptr<Recorder>()> recorders;
-  if (device.is_cuda()) {  // where nothing can be recorded, the shapes would only cost
-    std::string problem;
-    auto* const make =
-        reinterpret_cast<decltype(&gyre_make_recorder)>(cuda_part("libgyre_graphs.so", "gyre_make_recorder", &problem));
-    if (make == nullptr) return;
-    recorders = [make, index = device.index()] { return std::unique_ptr<Recorder>(make(index)); };
-  }
-  steps_ = std::make_unique<DecodeSteps>(device, num_pages_, window_, std::move(recorders));
-}
-
 void AtenAdapter::touch() {
   blocks_.assign(blocks_.size(), {});
   made_ = 0;
@@ -271,18 +82,13 @@ void AtenAdapter::touch() {
 
 const BlockTensors& AtenAdapter::block(size_t i) {
   BlockTensors& block = blocks_[i];
-  if (lora_tensors_of(block).empty()) {
-    const BlockTensors& from = parameters_.blocks[i];
-    const auto take = [&](LoraTensors BlockTensors::*of) {
-      const LoraTensors& lora = from.*of;
-      if (!lora.a_SI.defined()) return;
-      const bool own = !parameters_.always_here();
-      (block.*of).a_SI = leaf(own ? lora.a_SI.clone() : lora.a_SI, compute_);
-      (block.*of).b_OR = leaf(own ? lora.b_OR.clone() : lora.b_OR, compute_);
-    };
-    for (const auto of :
-         {&BlockTensors::qkv_lora, &BlockTensors::out_lora, &BlockTensors::gate_up_lora, &BlockTensors::down_lora}) {
-      take(of);
+  if (tensors_of(block, true).empty()) {
+    const bool here = parameters_.always_here();
+    for (const auto of : kLoras) {
+      const LoraTensors& lora = parameters_.blocks[i].*of;
+      if (!lora.a_SI.defined()) continue;
+      (block.*of).a_SI = leaf(here ? lora.a_SI : lora.a_SI.clone(), compute_);
+      (block.*of).b_OR = leaf(here ? lora.b_OR : lora.b_OR.clone(), compute_);
     }
     ++made_;
   }
@@ -306,21 +112,23 @@ void AtenAdapter::prepare() {
   if (parameters_.always_here() || made_ == blocks_.size()) return;
   parameters_.enter(kRoot);
   root();
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    parameters_.enter(static_cast<int64_t>(i));
-    block(i);
-    parameters_.leave(static_cast<int64_t>(i));
-  }
+  parameters_.for_blocks([&](size_t i) { block(i); });
 }
 
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
-    : config_(config), parameters_(parameters), placement_(placement), base_(this), angles_(config, placement) {
+    : config_(config),
+      parameters_(parameters),
+      read_{parameters},
+      placement_(placement),
+      base_(this),
+      angles_(config, placement) {
   touch();
 }
 
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& adapter, AtenNetwork& base)
     : config_(config),
       parameters_(base.parameters_),
+      read_{base.parameters_, &adapter},
       placement_(base.placement_),
       base_(&base),
       adapter_(std::make_unique<AtenAdapter>(config, adapter, placement_.compute)),
@@ -332,21 +140,6 @@ void AtenNetwork::touch() {
   release();
 }
 
-void AtenNetwork::enter(int64_t unit) const {
-  parameters_.enter(unit);
-  if (adapter_) adapter_->parameters().enter(unit);
-}
-
-void AtenNetwork::leave(int64_t unit) const {
-  parameters_.leave(unit);
-  if (adapter_) adapter_->parameters().leave(unit);
-}
-
-std::vector<AdapterRows> AtenNetwork::own_rows(int64_t rows) const {
-  if (!adapter_) return {};
-  return {{adapter_.get(), 0, rows}};
-}
-
 std::vector<AtenLoraRows> AtenNetwork::lora_rows(std::span<const AdapterRows> adapters, size_t block) {
   std::vector<AtenLoraRows> all;
   for (const AdapterRows& r : adapters) {
@@ -356,7 +149,7 @@ std::vector<AtenLoraRows> AtenNetwork::lora_rows(std::span<const AdapterRows> ad
 }
 
 std::vector<at::Tensor> AtenNetwork::leaves(size_t block) {
-  return adapter_ ? lora_tensors_of(adapter_->block(block)) : tensors_of(blocks_[block]);
+  return tensors_of(adapter_ ? adapter_->block(block) : blocks_[block], adapter_ != nullptr);
 }
 
 // No two networks ever have the same number: a pool of pages may serve one after the other.
@@ -394,11 +187,8 @@ void AtenNetwork::prepare() {
     copies->root.head_VH = config_.tie_embeddings ? copies->root.embed_VH : root.head_VH.clone();
   if (root.score_1H.defined())
     copies->root.score_1H = root.score_1H.clone(), copies->root.score_bias_1 = root.score_bias_1.clone();
-  for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
-    parameters_.enter(static_cast<int64_t>(i));
-    copies->blocks.push_back(block_copy(parameters_.blocks[i], placement_.compute));
-    parameters_.leave(static_cast<int64_t>(i));
-  }
+  parameters_.for_blocks(
+      [&](size_t i) { copies->blocks.push_back(block_copy(parameters_.blocks[i], placement_.compute)); });
   sampled_ = std::move(copies);
 }
 
@@ -426,7 +216,7 @@ at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, std::
   const bool copies = kv != nullptr && base_->sampled_;
   const ParameterSet& from = copies ? *base_->sampled_ : parameters_;
   if (kv == nullptr) {
-    enter(kRoot);
+    read_.enter(kRoot);
   } else {
     from.enter(kRoot);
   }
@@ -434,10 +224,10 @@ at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, std::
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     std::optional<LayerPages> pages;
     if (kv != nullptr) pages = kv->layer(static_cast<int64_t>(i));
-    if (kv == nullptr) enter(static_cast<int64_t>(i));
+    if (kv == nullptr) read_.enter(static_cast<int64_t>(i));
     x_NH = block_forward(config_, static_cast<int64_t>(i), copies ? from.blocks[i] : block(i), x_NH, pass, pages,
                          nullptr, lora_rows(adapters, i));
-    if (kv == nullptr) leave(static_cast<int64_t>(i));
+    if (kv == nullptr) read_.leave(static_cast<int64_t>(i));
   }
   return normalize(x_NH, from.root.final_norm_H, config_);
 }
@@ -456,11 +246,16 @@ at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, Kv
              {plan_paged(pass, config_.shape.window, placement_.device), angles_.of(pass)}, pass.adapters, &pages);
 }
 
+// A block's output from its kept input; record: with its graph.
+at::Tensor AtenNetwork::forward_block(size_t i, const AtenActivations& kept, bool record) {
+  at::AutoGradMode grad(record);
+  return block_forward(config_, static_cast<int64_t>(i), block(i), kept.inputs_NH[i], kept.shared, std::nullopt,
+                       nullptr, lora_rows(kept.pass.adapters, i));
+}
+
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
-  if (pass.dropout.on()) {
-    throw std::invalid_argument("dropout: the backend of device \"" + std::string(config_.device()) + "\" has none");
-  }
+  require(!pass.dropout.on(), "dropout: the backend of device \"", config_.device(), "\" has none");
   AtenPass shared{plan_rows(pass, config_.shape.window, placement_.device), angles_.of(pass)};
   pass.adapters = own_rows(pass.rows);
   if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, pass.adapters, nullptr);
@@ -470,15 +265,13 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
   kept->shared = std::move(shared);
   kept->ids_N = upload_ids(ids, placement_.device);
   at::AutoGradMode grad(true);
-  enter(kRoot);
+  read_.enter(kRoot);
   at::Tensor x_NH = embed(config_, parameters_.root.embed_VH, kept->ids_N, kept->pass.adapters);
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     kept->inputs_NH.push_back(cut(x_NH));
-    at::AutoGradMode record(!recompute);
-    enter(static_cast<int64_t>(i));
-    x_NH = block_forward(config_, static_cast<int64_t>(i), block(i), kept->inputs_NH.back(), kept->shared, std::nullopt,
-                         nullptr, lora_rows(kept->pass.adapters, i));
-    leave(static_cast<int64_t>(i));
+    read_.enter(static_cast<int64_t>(i));
+    x_NH = forward_block(i, *kept, !recompute);
+    read_.leave(static_cast<int64_t>(i));
     if (!recompute) kept->outputs_NH.push_back(x_NH);
   }
   kept->last_NH = cut(x_NH);
@@ -492,7 +285,7 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
 void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activations& activations) {
   const auto& kept = dynamic_cast<const AtenActivations&>(activations);
   std::vector<at::Tensor> d_NH;
-  enter(kRoot);
+  read_.enter(kRoot);
   for (const auto& [d_hidden_NH, gradients, d_routers_NE] : all) {
     gradients->enter(kRoot);
     std::vector<at::Tensor> weights, into;
@@ -500,23 +293,15 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
     d_NH.push_back(differentiate(kept.hidden_NH, kept.last_NH, weights, d_hidden_NH, into));
   }
   for (size_t i = parameters_.blocks.size(); i-- > 0;) {
-    enter(static_cast<int64_t>(i));
-    at::Tensor output_NH;
-    if (kept.recompute) {
-      at::AutoGradMode grad(true);
-      output_NH = block_forward(config_, static_cast<int64_t>(i), block(i), kept.inputs_NH[i], kept.shared,
-                                std::nullopt, nullptr, lora_rows(kept.pass.adapters, i));
-    } else {
-      output_NH = kept.outputs_NH[i];
-    }
+    read_.enter(static_cast<int64_t>(i));
+    const at::Tensor output_NH = kept.recompute ? forward_block(i, kept, true) : kept.outputs_NH[i];
     for (size_t g = 0; g < all.size(); ++g) {
       all[g].gradients->enter(static_cast<int64_t>(i));
       const BlockTensors& into = all[g].gradients->blocks[i];
-      d_NH[g] = differentiate(output_NH, kept.inputs_NH[i], leaves(i), d_NH[g],
-                              adapter_ ? lora_tensors_of(into) : tensors_of(into));
+      d_NH[g] = differentiate(output_NH, kept.inputs_NH[i], leaves(i), d_NH[g], tensors_of(into, adapter_ != nullptr));
       all[g].gradients->leave(static_cast<int64_t>(i));
     }
-    leave(static_cast<int64_t>(i));
+    read_.leave(static_cast<int64_t>(i));
   }
   for (size_t g = 0; g < all.size(); ++g) {
     d_NH[g] = scaled_embedding(config_, d_NH[g]);

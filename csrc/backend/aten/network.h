@@ -9,10 +9,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "backend/aten/attention.h"
+#include "backend/aten/block.h"
 #include "backend/aten/decode.h"
 #include "backend/backend.h"
 #include "backend/peers.h"
@@ -47,22 +46,6 @@ class AtenPages : public KvPages {
   std::unique_ptr<DecodeSteps> steps_;
 };
 
-// Cosines and sines of each pair of components.
-struct Angles {
-  at::Tensor cosines, sines;
-};
-
-// The angles of a pass's rows, f32 [N, 1, pairs]: of most layers, and of those with a rotary embedding of their own.
-struct RowAngles {
-  Angles main, local;
-};
-
-// What all blocks of a pass share.
-struct AtenPass {
-  AttentionPlan attention;
-  RowAngles angles;
-};
-
 // The CPU kernels' angles on the device.
 class AngleTable {
  public:
@@ -83,26 +66,10 @@ class AngleTable {
 };
 
 at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device);  // int64
-// Norms in f32 and projections in the compute type: copies, also where the type is the same.
-BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute);
-// RMSNorm over the last dimension of f32; x itself where there is no weight.
-at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config);
 // What the first block takes in place of embeddings, and what becomes of its input's gradient.
 at::Tensor scaled_embedding(const ModelConfig& config, const at::Tensor& x_NH);
 // What becomes of a head's products.
 void shape_logits(const ModelConfig& config, at::Tensor& logits_RV);
-// What a block has of an adapter, for some rows of a pass.
-struct AtenLoraRows {
-  const BlockTensors* tensors;  // in the compute type
-  const LoraParts* parts;
-  double scale;
-  int64_t first, count;
-};
-// One block. Of a part, whose configuration and weights these are, `parallel` joins what the parts compute.
-at::Tensor block_forward(const ModelConfig& config, int64_t layer, const BlockTensors& weights, const at::Tensor& x_NH,
-                         const AtenPass& pass, const std::optional<LayerPages>& pages,
-                         const TensorParallel* parallel = nullptr, std::span<const AtenLoraRows> lora = {});
-
 // The tensors of an adapter in the compute type, leaves of autograd's graphs; of the root's in f32. Of parameters that
 // are not here all the time copies.
 class AtenAdapter : public Adapter {
@@ -175,10 +142,8 @@ class AtenNetwork : public Network {
  private:
   const BlockTensors& block(size_t i);
   at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, std::span<const AdapterRows> adapters, AtenPages* kv);
-  std::vector<AdapterRows> own_rows(int64_t rows) const;
+  at::Tensor forward_block(size_t i, const AtenActivations& kept, bool record);
   static std::vector<AtenLoraRows> lora_rows(std::span<const AdapterRows> adapters, size_t block);
-  void enter(int64_t unit) const;
-  void leave(int64_t unit) const;
   // The leaves of a block that gradients are of, and their gradients' tensors.
   std::vector<at::Tensor> leaves(size_t block);
   const RootTensors& value_root() const { return adapter_ ? adapter_->parameters().root : parameters_.root; }
@@ -186,6 +151,7 @@ class AtenNetwork : public Network {
 
   const ModelConfig& config_;
   const ParameterSet& parameters_;  // the base's
+  const ReadParameters read_;
   Placement placement_;
   AtenNetwork* const base_;  // this one, without an adapter
   const std::unique_ptr<AtenAdapter> adapter_;

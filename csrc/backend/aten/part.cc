@@ -38,15 +38,11 @@ void AtenPart::prepare_adapter() {
   adapter_->enter(kRoot);
   lora_root_.embed_lora = copy(adapter_->root.embed_lora, at::kFloat);
   lora_root_.head_lora = copy(slicing.head_lora(adapter_->root.head_lora, parallel_.part()), at::kFloat);
-  for (size_t i = 0; i < adapter_->blocks.size(); ++i) {
-    adapter_->enter(static_cast<int64_t>(i));
+  adapter_->for_blocks([&](size_t i) {
     BlockTensors own = slicing.lora(adapter_->blocks[i], parallel_.part());
-    for (LoraTensors* of : {&own.qkv_lora, &own.out_lora, &own.gate_up_lora, &own.down_lora}) {
-      *of = copy(*of, placement_.compute);
-    }
+    for (const auto of : kLoras) own.*of = copy(own.*of, placement_.compute);
     lora_.push_back(std::move(own));
-    adapter_->leave(static_cast<int64_t>(i));
-  }
+  });
 }
 
 void AtenPart::prepare() {
@@ -61,12 +57,10 @@ void AtenPart::prepare() {
   root_.final_norm_H = root.final_norm_H.clone();
   parameters_.let_go();
   std::vector<BlockTensors> blocks;
-  for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
-    parameters_.enter(static_cast<int64_t>(i));
+  parameters_.for_blocks([&](size_t i) {
     const BlockTensors own = parallel_.slicing().block(parameters_.blocks[i], parallel_.part());
     blocks.push_back(block_copy(own, placement_.compute));
-    parameters_.leave(static_cast<int64_t>(i));
-  }
+  });
   blocks_ = std::move(blocks);
 }
 

@@ -142,7 +142,7 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
       ids_RK = to_device(ids.data(), {rows_RH.size(0), support.k}, z_RV.device()).to(at::kLong);
       append_outcomes(z_RV, ids_RK, scores);
     }
-    enter(kRoot);
+    read_.enter(kRoot);
     const LoraTensors none, &lora = adapter_ ? adapter_->root().head_lora : none;
     for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
       gradient.gradients->enter(kRoot);
@@ -155,7 +155,7 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
 at::Tensor AtenNetwork::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                                        std::span<const double> d_values, ParameterSet& gradients) {
   at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
-  enter(kRoot);
+  read_.enter(kRoot);
   gradients.enter(kRoot);
   for_chunks(targets, 1, hidden_NH.device(), [&](const Chunk& chunk) {
     const std::vector<float> host(d_values.begin() + static_cast<ptrdiff_t>(chunk.begin),

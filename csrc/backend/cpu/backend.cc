@@ -35,16 +35,14 @@ at::Tensor zeros(int64_t count) {
   parallel_for(ceil_div(count, kPiece), 1, [&](int64_t i) {
     std::fill_n(memory->data() + i * kPiece, std::min(kPiece, count - i * kPiece), 0.0f);
   });
-  return at::from_blob(
-      memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
 }
 
 // Zeros that take memory only where they are written to, for parameters that are soon let go.
 at::Tensor lazy_zeros(int64_t count) {
   void* memory = std::calloc(static_cast<size_t>(count), sizeof(float));
   if (memory == nullptr) throw std::bad_alloc();
-  return at::from_blob(
-      memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
 }
 
 const float* data(const at::Tensor& t) {
@@ -107,12 +105,12 @@ void add_piece(const SketchPiece& piece, std::vector<float>& out) {
 
 // Coefficients by value and pointers that do not alias: only so is the loop vectorized, and as fast as memory.
 void update(float* __restrict p, float* __restrict m, float* __restrict v, const float* __restrict g, int64_t n,
-            AdamWCoefficients c, AdamWCoefficients::Rate rate) {
+            AdamWCoefficients c) {
   for (int64_t i = 0; i < n; ++i) {
     const float grad = g[i] * c.scale;
     m[i] += (grad - m[i]) * c.one_minus_b1;
     v[i] = v[i] * c.b2 + grad * grad * c.one_minus_b2;
-    p[i] = p[i] * rate.keep - rate.step_size * (m[i] / (std::sqrt(v[i]) / c.correction + c.eps));
+    p[i] = p[i] * c.keep - c.step_size * (m[i] / (std::sqrt(v[i]) / c.correction + c.eps));
   }
 }
 
@@ -203,14 +201,8 @@ class CpuBackend : public Backend {
       float *to = p[k].mutable_data_ptr<float>(), *one = m[k].mutable_data_ptr<float>(),
             *two = v[k].mutable_data_ptr<float>();
       const float* from = g[k].const_data_ptr<float>();
-      const int64_t split = parameters.b_begin(k);
-      for_blocks(split, [&](int64_t at, int64_t length) {
-        update(to + at, one + at, two + at, from + at, length, c, c.rate);
-      });
-      for_blocks(p[k].numel() - split, [&](int64_t i, int64_t length) {
-        const int64_t at = split + i;
-        update(to + at, one + at, two + at, from + at, length, c, c.b_rate);
-      });
+      for_blocks(p[k].numel(),
+                 [&](int64_t at, int64_t length) { update(to + at, one + at, two + at, from + at, length, c); });
     }
   }
 

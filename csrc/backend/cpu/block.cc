@@ -43,19 +43,19 @@ std::vector<int64_t> expert_shape(const ModelConfig& c, int64_t rows) {
 int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
 
 // The tensors that a forward pass does not read in packed form.
-constexpr at::Tensor BlockTensors::*kBesidePacked[] = {&BlockTensors::attn_norm_H,     &BlockTensors::qkv_bias_R,
-                                                       &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
-                                                       &BlockTensors::out_bias_H,      &BlockTensors::mlp_norm_H,
-                                                       &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H,
-                                                       &BlockTensors::attn_out_norm_H, &BlockTensors::mlp_out_norm_H};
+constexpr at::Tensor BlockTensors::* kBesidePacked[] = {&BlockTensors::attn_norm_H,     &BlockTensors::qkv_bias_R,
+                                                        &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
+                                                        &BlockTensors::out_bias_H,      &BlockTensors::mlp_norm_H,
+                                                        &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H,
+                                                        &BlockTensors::attn_out_norm_H, &BlockTensors::mlp_out_norm_H};
 
 }  // namespace
 
 struct Projection {
   at::Tensor BlockTensors::*weight, BlockTensors::*bias;
-  PackedMatrix PackedBlock::*packed;
-  LoraTensors BlockTensors::*lora;
-  PackedLora PackedLoraBlock::*packed_lora;
+  PackedMatrix PackedBlock::* packed;
+  LoraTensors BlockTensors::* lora;
+  PackedLora PackedLoraBlock::* packed_lora;
 };
 
 namespace {
@@ -104,7 +104,7 @@ BlockTensors beside_packed(const BlockTensors& from) {
 }
 
 void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) {
-  for_tensors(c, rows, [&](at::Tensor BlockActivations::*tensor, const std::vector<int64_t>& shape) {
+  for_tensors(c, rows, [&](at::Tensor BlockActivations::* tensor, const std::vector<int64_t>& shape) {
     this->*tensor = at::from_blob(memory, shape);
     memory += floats_of(shape);
   });
@@ -139,7 +139,7 @@ const float* Block::router_input(const BlockActivations& kept, ForwardWorkspace&
   const int64_t rows = kept.middle_NH.size(0), h = config.hidden_size;
   work.router_input.reserve(rows * h);
   rms_norm(floats(kept.middle_NH), rows, h, floats(norm(weights.mlp_norm_H)), static_cast<float>(config.rms_norm_eps),
-           work.router_input.data(), nullptr);
+           Precision::kFloat32, work.router_input.data(), nullptr);
   return work.router_input.data();
 }
 
@@ -161,7 +161,7 @@ void Block::normalize_wide(float* qkv, int64_t rows) const {
   const auto one = [&](const at::Tensor& joined, const at::Tensor& weight, int64_t own, at::Tensor columns) {
     const at::Tensor whole = joined.contiguous();
     rms_norm(floats(whole), rows, whole.size(1), floats(norm(weight)), static_cast<float>(config.rms_norm_eps),
-             floats(whole), nullptr);
+             Precision::kFloat32, floats(whole), nullptr);
     columns.copy_(whole.narrow(1, own, columns.size(1)));
   };
   const Slice& mine = parallel->mine();
@@ -177,8 +177,8 @@ void Block::normalize_output(at::Tensor& out_NH, const at::Tensor& weight, at::T
   const int64_t rows = out_NH.size(0), h = config.hidden_size;
   if (weight.defined()) {
     kept_NH.copy_(out_NH);
-    rms_norm(floats(kept_NH), rows, h, floats(norm(weight)), static_cast<float>(config.rms_norm_eps), floats(out_NH),
-             floats(rstd_N));
+    rms_norm(floats(kept_NH), rows, h, floats(norm(weight)), static_cast<float>(config.rms_norm_eps),
+             Precision::kFloat32, floats(out_NH), floats(rstd_N));
   }
   if (config.shape.residual_scale != 0)
     scale(floats(out_NH), rows * h, static_cast<float>(config.shape.residual_scale));
@@ -222,25 +222,23 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   };
 
   // The first product of a branch, of its input's norm or of the input itself.
-  const auto enter = [&](const PackedMatrix& matrix, const at::Tensor& bias, const PackedLora PackedLoraBlock::*of,
-                         const float* x, bool as_it_is, float* y) {
-    if (as_it_is) {
-      matrix.multiply(x, h, n, floats(bias), y, matrix.out());
-    } else {
-      matrix.multiply_operands(normed, n, floats(bias), y, matrix.out());
-    }
-    add_lora(lora, of, as_it_is ? x : normed, as_it_is ? h : 0, y, matrix.out());
-  };
   const bool plain = config.shape.no_input_norms;
+  const auto enter = [&](const PackedMatrix& matrix, const at::Tensor& bias, const PackedLora PackedLoraBlock::* of,
+                         const float* x, float* y) {
+    const float* rows = plain ? x : normed;
+    const int64_t ld = plain ? h : 0;
+    matrix.multiply(rows, ld, n, floats(bias), y, matrix.out());
+    add_lora(lora, of, rows, ld, y, matrix.out());
+  };
 
   if (!plain) {
-    rms_norm_operands(input, n, h, floats(norm(weights.attn_norm_H)), eps, p, normed, floats(kept.attn_rstd_N));
+    rms_norm(input, n, h, floats(norm(weights.attn_norm_H)), eps, p, normed, floats(kept.attn_rstd_N));
   }
-  enter(packed.qkv, weights.qkv_bias_R, &PackedLoraBlock::qkv, input, plain, qkv);
+  enter(packed.qkv, weights.qkv_bias_R, &PackedLoraBlock::qkv, input, qkv);
   if (parallel && config.shape.wide_qk_norm) normalize_wide(qkv, n);
   rotate(pass, qkv, heads);
-  store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
-  attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
+  store_kv(attention_shape(config, layer), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
+  attend(attention_shape(config, layer), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   const at::Tensor o_NQ = parallel ? parallel->query(kept.o_NQ) : kept.o_NQ;
   at::Tensor attended_NH = project([&](float* y) {
     packed.out.multiply(floats(o_NQ), o_NQ.size(1), n, floats(weights.out_bias_H), y, out);
@@ -251,35 +249,34 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   if (plain) {
     add(input, floats(attended_NH), n * h, middle);
   } else {
-    add_rms_norm_operands(input, floats(attended_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, p, middle, normed,
-                          floats(kept.mlp_rstd_N));
+    add_rms_norm(input, floats(attended_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, p, middle, normed,
+                 floats(kept.mlp_rstd_N));
   }
   const bool mixed = config.mixes(layer);
   float* act = floats(work.act_NF);
-  if (f > 0) enter(packed.gate_up, weights.gate_up_bias_2F, &PackedLoraBlock::gate_up, middle, plain, gate_up);
+  if (f > 0) enter(packed.gate_up, weights.gate_up_bias_2F, &PackedLoraBlock::gate_up, middle, gate_up);
   at::Tensor joined_NF;
+  if (f > 0) {
+    glu(config.shape.activation, gate_up, n, f, parallel ? Precision::kFloat32 : p, act, Precision::kFloat32,
+        work.gate_up_N2F.defined() && kept.read_again ? floats(kept.gate_up_N2F) : nullptr);
+  }
   if (parallel && f > 0) {
-    glu(config.shape.activation, gate_up, n, f, act);
     joined_NF = parallel->intermediate(at::from_blob(act, {n, f}), mixed ? &Slice::shared : &Slice::intermediate);
-  } else if (f > 0) {
-    glu_operands(config.shape.activation, gate_up, n, f, p, act, Precision::kFloat32,
-                 work.gate_up_N2F.defined() && kept.read_again ? floats(kept.gate_up_N2F) : nullptr);
   }
   at::Tensor down_NH = project([&](float* y) {
-    const float* bias = floats(weights.down_bias_H);
+    const bool joined = parallel && f > 0;
+    const float* x = joined ? floats(joined_NF) : act;
+    const int64_t ld = joined ? joined_NF.size(1) : 0;
     if (f == 0) {
       std::fill_n(y, n * out, 0.0f);
-    } else if (parallel) {
-      packed.down.multiply(floats(joined_NF), joined_NF.size(1), n, bias, y, out);
     } else {
-      packed.down.multiply_operands(act, n, bias, y, out);
+      packed.down.multiply(x, ld, n, floats(weights.down_bias_H), y, out);
     }
     if (mixed) {
       Mixture{config, &packed.experts, parallel, lora}.forward(router_input(kept, work), plain ? nullptr : normed, n,
                                                                kept.read_again, kept.experts, work.experts, y, out);
     }
-    const bool joined = parallel && f > 0;
-    add_lora(lora, &PackedLoraBlock::down, joined ? floats(joined_NF) : act, joined ? joined_NF.size(1) : 0, y, out);
+    add_lora(lora, &PackedLoraBlock::down, x, ld, y, out);
   });
   normalize_output(down_NH, weights.mlp_out_norm_H, kept.mlp_out_NH, kept.mlp_out_rstd_N);
   add(middle, floats(down_NH), n * h, floats(output_NH));
@@ -306,17 +303,18 @@ void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWo
   const Precision p = config.precision();
   const auto normed = [&](const at::Tensor& x_NH, const at::Tensor& weight, at::Tensor& to_NH) {
     if (!weight.defined()) return to_operands(floats(x_NH), h, n, h, p, floats(to_NH));
-    rms_norm_operands(floats(x_NH), n, h, floats(norm(weight)), eps, p, floats(to_NH), nullptr);
+    rms_norm(floats(x_NH), n, h, floats(norm(weight)), eps, p, floats(to_NH), nullptr);
   };
   normed(kept.input_NH, weights.attn_norm_H, work.attn_normed_NH);
   rotate(pass, floats(kept.qkv_NR), floats(work.heads_NE));
   normed(kept.middle_NH, weights.mlp_norm_H, work.mlp_normed_NH);
-  if (f > 0) glu_operands(config.shape.activation, floats(kept.gate_up_N2F), n, f, p, floats(work.act_NF), p, nullptr);
+  if (f > 0) glu(config.shape.activation, floats(kept.gate_up_N2F), n, f, p, floats(work.act_NF), p, nullptr);
   if (!config.mixes(layer)) return;
   if (p == Precision::kFloat32) {
     work.mlp_rows_NH = work.mlp_normed_NH;
   } else if (weights.mlp_norm_H.defined()) {
-    rms_norm(floats(kept.middle_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, floats(work.mlp_rows_NH), nullptr);
+    rms_norm(floats(kept.middle_NH), n, h, floats(norm(weights.mlp_norm_H)), eps, Precision::kFloat32,
+             floats(work.mlp_rows_NH), nullptr);
   } else {
     work.mlp_rows_NH = kept.middle_NH;
   }
@@ -377,8 +375,8 @@ void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE
                     work.weight, floats(work.d_act_NF));
     const bool as_floats = gradients.gate_up_bias_2F.defined() || (adapter != nullptr && odd_columns(config, layer));
     if (as_floats) work.d_gate_up.reserve(n * 2 * f);
-    glu_backward_operands(config.shape.activation, floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, p,
-                          as_floats ? work.d_gate_up.data() : nullptr, floats(work.d_gate_up_N2F));
+    glu_backward(config.shape.activation, floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, p,
+                 as_floats ? work.d_gate_up.data() : nullptr, floats(work.d_gate_up_N2F));
     linear_backward(kGateUp, n, work.d_gate_up.data(), {floats(work.d_gate_up_N2F), true},
                     {floats(work.mlp_normed_NH), true}, gradients, work.weight, d_normed);
   } else {
@@ -411,7 +409,7 @@ void Block::backward(const BlockActivations& kept, const at::Tensor& d_router_NE
   attention.dq = d_qkv;
   attention.dk = d_qkv + q;
   attention.dv = d_qkv + q + k;
-  attend_backward(attention_shape(), attention, work.attention);
+  attend_backward(attention_shape(config, layer), attention, work.attention);
   const at::Tensor q_norm = norm(weights.q_norm_D), k_norm = norm(weights.k_norm_D);
   rotate_heads_backward(
       {config.num_heads, config.num_kv_heads, config.head_dim, floats(q_norm), floats(k_norm),

@@ -111,15 +111,6 @@ struct Block {
   void linear_backward(const Projection& of, int64_t rows, const float* dy, Rows d, Rows x, BlockTensors& gradients,
                        Buffer& weight, float* dx) const;
   const RopeTable* rope() const { return ropes.of(config.layer_kind(layer)); }
-  AttentionShape attention_shape() const {
-    const gyre_shape& s = config.shape;
-    return {config.num_heads,
-            config.num_kv_heads,
-            config.head_dim,
-            config.window_of(layer),
-            static_cast<float>(s.query_scale),
-            static_cast<float>(s.score_cap)};
-  }
 };
 
 }  // namespace gyre

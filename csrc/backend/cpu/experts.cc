@@ -55,7 +55,7 @@ void scale_rows(float* rows, int64_t width, const float* by, int64_t count) {
 
 // Adds the adapters' part of an expert's product to y, from x, the rows of its pairs one after the other. ldx as in
 // PackedLora::reduce().
-void add_expert_lora(std::span<const LoraRows> all, std::vector<PackedLora> PackedLoraBlock::*of, size_t expert,
+void add_expert_lora(std::span<const LoraRows> all, std::vector<PackedLora> PackedLoraBlock::* of, size_t expert,
                      std::span<const int32_t> rows, const float* x, int64_t ldx, float* y, int64_t ldy) {
   for (const LoraRows& own : all) {
     const std::vector<PackedLora>& experts = own.packed->*of;
@@ -102,35 +102,23 @@ void Mixture::forward(const float* x, const float* operands, int64_t n, bool kee
     const int64_t ldx = operands == nullptr ? h : 0;
     const float* own = operands == nullptr ? gather(routes, first, count, x, h, buffer)
                                            : gather(routes, first, count, operands, operand_width(p, h), buffer);
-    if (operands == nullptr) {
-      packed->gate_up[e].multiply(own, h, count, nullptr, to, 2 * f);
-    } else {
-      packed->gate_up[e].multiply_operands(own, count, nullptr, to, 2 * f);
-    }
+    packed->gate_up[e].multiply(own, ldx, count, nullptr, to, 2 * f);
     add_expert_lora(lora, &PackedLoraBlock::expert_gate_up, e, routes.rows_of(e), own, ldx, to, 2 * f);
   });
   work.act.reserve(pairs * round_up(f, 2));
   at::Tensor joined;
+  glu(shape.activation, gate_up, pairs, f, parallel ? Precision::kFloat32 : p, work.act.data(), Precision::kFloat32,
+      p == Precision::kBfloat16 && keep_gate_up ? floats(kept.gate_up_C2F) : nullptr);
   if (parallel) {
-    glu(shape.activation, gate_up, pairs, f, work.act.data());
     joined = parallel->intermediate(at::from_blob(work.act.data(), {pairs, f}), &Slice::expert).contiguous();
-  } else {
-    glu_operands(shape.activation, gate_up, pairs, f, p, work.act.data(), Precision::kFloat32,
-                 p == Precision::kBfloat16 && keep_gate_up ? floats(kept.gate_up_C2F) : nullptr);
   }
   work.out.reserve(pairs * ldy);
   for_experts(routes, [&](size_t e, int64_t first, int64_t count) {
     float* to = work.out.data() + first * ldy;
-    if (parallel) {
-      const int64_t width = joined.size(1);
-      const float* act = floats(joined) + first * width;
-      packed->down[e].multiply(act, width, count, nullptr, to, ldy);
-      add_expert_lora(lora, &PackedLoraBlock::expert_down, e, routes.rows_of(e), act, width, to, ldy);
-    } else {
-      const float* act = work.act.data() + first * operand_width(p, f);
-      packed->down[e].multiply_operands(act, count, nullptr, to, ldy);
-      add_expert_lora(lora, &PackedLoraBlock::expert_down, e, routes.rows_of(e), act, 0, to, ldy);
-    }
+    const int64_t ldx = parallel ? joined.size(1) : 0;
+    const float* act = parallel ? floats(joined) + first * ldx : work.act.data() + first * operand_width(p, f);
+    packed->down[e].multiply(act, ldx, count, nullptr, to, ldy);
+    add_expert_lora(lora, &PackedLoraBlock::expert_down, e, routes.rows_of(e), act, ldx, to, ldy);
     scale_rows(to, ldy, routes.weights.data() + first, count);
   });
   scatter_add_rows(work.out.data(), ldy, routes.rows.data(), pairs, y);
@@ -147,7 +135,7 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
   std::vector<float> d_weights(static_cast<size_t>(pairs));
   work.out.reserve(pairs * h);
   // One expert's matrix of all.
-  const auto matrix = [&](const at::Tensor& all, std::vector<PackedMatrix> PackedExperts::*of, size_t e,
+  const auto matrix = [&](const at::Tensor& all, std::vector<PackedMatrix> PackedExperts::* of, size_t e,
                           Buffer& buffer) -> Factor {
     const int64_t out = all.size(0) / experts, in = all.size(1);
     if (packed == nullptr) return Rows{floats(all) + static_cast<int64_t>(e) * out * in}.factor(p, in);
@@ -156,7 +144,7 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     return Rows{buffer.data(), true}.factor(p, in);
   };
   const ExpertLora none({}, experts);
-  const auto lora_of = [&](const BlockTensors* set, LoraTensors BlockTensors::*of) {
+  const auto lora_of = [&](const BlockTensors* set, LoraTensors BlockTensors::* of) {
     return adapter == nullptr ? none : ExpertLora(set->*of, experts);
   };
   const ExpertLora lora_gate_up = lora_of(adapter, &BlockTensors::expert_gate_up_lora),
@@ -177,7 +165,7 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
     inner.reserve(count * 5 * f);
     float *act = inner.data(), *weighted = act + count * f, *d_act = weighted + count * f,
           *d_gate_up = d_act + count * f;
-    glu(shape.activation, gate_up, count, f, act);
+    glu(shape.activation, gate_up, count, f, Precision::kFloat32, act, Precision::kFloat32, nullptr);
     multiply_factors(p, count, f, h, {own_dy, h, 1}, matrix(weights.expert_down_YF, &PackedExperts::down, e, unpacked),
                      false, d_act, f);
     std::copy_n(act, count * f, weighted);
@@ -190,7 +178,7 @@ void Mixture::backward(const BlockTensors& weights, const ExpertActivations& kep
       d_weights[static_cast<size_t>(first + r)] = inner_product(act + r * f, d_act + r * f, f);
     }
     scale_rows(d_act, f, routes.weights.data() + first, count);
-    glu_backward(shape.activation, gate_up, d_act, count, f, d_gate_up);
+    glu_backward(shape.activation, gate_up, d_act, count, f, Precision::kFloat32, nullptr, d_gate_up);
     const auto own = static_cast<int64_t>(e);
     if (const at::Tensor& d = gradients.expert_down_YF; d.defined()) {
       multiply(p, h, f, count, {own_dy, 1, h}, weighted, f, true, floats(d) + own * h * f, f);

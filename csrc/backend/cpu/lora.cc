@@ -27,11 +27,7 @@ PackedLora::PackedLora(const LoraTensors& from, const std::vector<LoraPart>& mod
 }
 
 void PackedLora::reduce(const float* x, int64_t ldx, int64_t rows, float* u) const {
-  if (ldx == 0) {
-    a.multiply_operands(x, rows, nullptr, u, width());
-  } else {
-    a.multiply(x, ldx, rows, nullptr, u, width());
-  }
+  a.multiply(x, ldx, rows, nullptr, u, width());
   for (int64_t i = 0; i < rows * width(); ++i) u[i] *= scale;
 }
 
@@ -82,11 +78,7 @@ void PackedLora::add_dropped(const LayerDropout& dropout, const float* x, int64_
     const int64_t at = first + run;
     for (const Part& part : parts) {
       dropout.apply(part.target, precision, at, n, in, x + at * (ldx == 0 ? width : ldx), ldx, kept);
-      if (ldx == 0) {
-        part.a.multiply_operands(kept, n, nullptr, u, rank);
-      } else {
-        part.a.multiply(kept, in, n, nullptr, u, rank);
-      }
+      part.a.multiply(kept, ldx == 0 ? 0 : in, n, nullptr, u, rank);
       gyre::scale(u, n * rank, scale * dropout.of->scale());
       part.b.add(u, rank, n, y + at * ldy + part.first, ldy);
     }
@@ -113,7 +105,7 @@ std::vector<PackedLora> ExpertLora::pack(const ModelConfig& config) const {
   return packed;
 }
 
-void add_lora(std::span<const LoraRows> all, const PackedLora PackedLoraBlock::*of, const float* x, int64_t ldx,
+void add_lora(std::span<const LoraRows> all, const PackedLora PackedLoraBlock::* of, const float* x, int64_t ldx,
               float* y, int64_t ldy) {
   // Each on one thread where there are several: their products are small.
   parallel_for(std::ssize(all), 1, [&](int64_t i) {
@@ -136,11 +128,7 @@ void modules_backward(Precision p, std::span<const PackedLora::Part> parts, cons
   const int64_t all = a.out(), rank = all / std::ssize(parts);
   buffer.reserve(2 * rows * all);
   float *const u = buffer.data(), *const du = u + rows * all;
-  if (x.operands) {
-    a.multiply_operands(x.data, rows, nullptr, u, all);
-  } else {
-    a.multiply(x.data, in, rows, nullptr, u, all);
-  }
+  a.multiply(x.data, x.operands ? 0 : in, rows, nullptr, u, all);
   gyre::scale(u, rows * all, scale);
   int64_t at = 0;
   for (const PackedLora::Part& part : parts) {

@@ -100,7 +100,7 @@ struct LoraRows {
 };
 
 // y[rows, ldy] += the adapters' part of one projection; ldx as in reduce().
-void add_lora(std::span<const LoraRows> rows, const PackedLora PackedLoraBlock::*of, const float* x, int64_t ldx,
+void add_lora(std::span<const LoraRows> rows, const PackedLora PackedLoraBlock::* of, const float* x, int64_t ldx,
               float* y, int64_t ldy);
 
 // Rows side by side: floats, or operands (kernels/gemm.h).

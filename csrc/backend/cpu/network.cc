@@ -54,12 +54,10 @@ void PackedWeights::keep_blocks(const std::function<void(size_t)>& also) {
   one_ = PackedBlock();
   release_idle_memory();  // of training
   blocks_.resize(parameters_.blocks.size());
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    parameters_.enter(static_cast<int64_t>(i));
+  parameters_.for_blocks([&](size_t i) {
     pack(blocks_[i], parameters_.blocks[i], precision_);
     also(i);
-    parameters_.leave(static_cast<int64_t>(i));
-  }
+  });
   blocks_version_ = version_;
 }
 
@@ -161,40 +159,30 @@ CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters
     : config_(config),
       base_(std::make_shared<CpuBase>(config, parameters)),
       parameters_(base_->parameters),
+      read_{parameters_},
       packed_(base_->packed) {}
 
 CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& adapter, std::shared_ptr<CpuBase> base)
     : config_(config),
       base_(std::move(base)),
       parameters_(base_->parameters),
+      read_{parameters_, &adapter},
       packed_(base_->packed),
       adapter_(std::make_unique<CpuAdapter>(config, adapter)) {}
 
 void CpuNetwork::touch() {
-  forget_training();
+  activations_.reset();
   if (adapter_) return adapter_->touch();
   packed_.touch();
   base_->beside_packed.reset();
 }
 
-void CpuNetwork::forget_training() { activations_.reset(); }
-
 void CpuNetwork::release() { base_->release(); }
 
 void CpuNetwork::prepare() {
-  if (!parameters_.always_here()) forget_training();
+  if (!parameters_.always_here()) activations_.reset();
   base_->prepare();
   if (adapter_) adapter_->prepare();
-}
-
-void CpuNetwork::enter(int64_t unit) const {
-  parameters_.enter(unit);
-  if (adapter_) adapter_->parameters().enter(unit);
-}
-
-void CpuNetwork::leave(int64_t unit) const {
-  parameters_.leave(unit);
-  if (adapter_) adapter_->parameters().leave(unit);
 }
 
 std::vector<LoraRows> CpuNetwork::lora_rows(const Pass& pass, size_t block) {
@@ -261,7 +249,7 @@ void CpuNetwork::embed(const ParameterSet& weights, std::span<const int32_t> ids
 at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, CpuPages& kv,
                            bool share_pages, CpuActivations* keep) {
   const bool training = share_pages;
-  if (training) enter(kRoot);
+  if (training) read_.enter(kRoot);
   const bool keep_all = keep && !keep->recompute;
   if (keep) place(*keep);
   at::Tensor x_NH = keep ? keep->blocks[0].input_NH : rows_of(pass.rows, config_.hidden_size);
@@ -283,7 +271,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     kept.input_NH = x_NH;
     if (keep) kept.experts.router_NE = keep->blocks[i].experts.router_NE;
     if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
-    if (training) enter(static_cast<int64_t>(i));
+    if (training) read_.enter(static_cast<int64_t>(i));
     const std::vector<LoraRows> lora = lora_rows(pass, i);
     const Block block{.config = config_,
                       .weights = weights.blocks[i],
@@ -291,18 +279,18 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
                       .layer = static_cast<int64_t>(i),
                       .lora = lora};
     block.forward(packed_.block(i), pass, kv.layer(layer), kept, work, x_NH);
-    if (training) leave(static_cast<int64_t>(i));
+    if (training) read_.leave(static_cast<int64_t>(i));
     if (keep && adapter_) adapter_->release(i);
   }
   at::Tensor hidden_NH = rows_of(pass.rows, config_.hidden_size), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(norm_scale(config_, weights.root.final_norm_H)),
-           static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
+           static_cast<float>(config_.rms_norm_eps), Precision::kFloat32, floats(hidden_NH), floats(rstd_N));
   if (keep) keep->rstd_N = std::move(rstd_N);
   return hidden_NH;
 }
 
 at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
-  forget_training();
+  activations_.reset();
   require_gathered(parameters_, base_->beside_packed != nullptr);
   for (const AdapterRows& rows : pass.adapters) dynamic_cast<const CpuAdapter&>(*rows.adapter).require_here();
   packed_.keep_blocks();
@@ -312,7 +300,7 @@ at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvP
 at::Tensor CpuNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                std::unique_ptr<Activations>* keep) {
   CpuPages kv(config_, 1, pass.num_pages);
-  if (adapter_) pass.adapters = {{adapter_.get(), 0, pass.rows}};
+  pass.adapters = own_rows(pass.rows);
   if (keep == nullptr) return run(parameters_, ids, pass, kv, true, nullptr);
   auto kept = std::make_unique<CpuActivations>();
   kept->pass = std::move(pass);
@@ -327,7 +315,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   const auto& kept = dynamic_cast<const CpuActivations&>(activations);
   const int64_t rows = kept.pass.rows, h = config_.hidden_size;
   std::vector<at::Tensor> d_NH;
-  enter(kRoot);
+  read_.enter(kRoot);
   for (const auto& [d_hidden_NH, gradients, d_routers_NE] : all) {
     gradients->enter(kRoot);
     d_NH.push_back(rows_of(rows, h).zero_());
@@ -343,7 +331,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   at::Tensor unused_NH;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
     const auto at = static_cast<size_t>(i);
-    enter(i);
+    read_.enter(i);
     const std::vector<LoraRows> lora = lora_rows(kept.pass, at);
     const Block block{.config = config_,
                       .weights = parameters_.blocks[at],
@@ -373,7 +361,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
                      all[g].gradients->blocks[at]);
       all[g].gradients->leave(i);
     }
-    leave(i);
+    read_.leave(i);
     if (adapter_) adapter_->release(at);
   }
   for (size_t g = 0; g < all.size(); ++g) {
@@ -390,7 +378,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
 
 const RootTensors& CpuNetwork::value_root() {
   if (base_->beside_packed && !adapter_) return base_->beside_packed->root;
-  enter(kRoot);
+  read_.enter(kRoot);
   return adapter_ ? adapter_->parameters().root : parameters_.root;
 }
 
@@ -398,7 +386,7 @@ void CpuNetwork::logits(const at::Tensor& hidden_RH, std::span<const AdapterRows
   const bool value = config_.head == GYRE_HEAD_VALUE;
   PackedMatrix own;  // an adapter's
   if (value && adapter_) pack(own, value_root().score_1H, Precision::kFloat32);
-  if (!base_->beside_packed) enter(kRoot);
+  if (!base_->beside_packed) read_.enter(kRoot);
   const PackedMatrix& head = own.empty() ? packed_.head() : own;
   head.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0),
                 value ? floats(value_root().score_bias_1) : nullptr, floats(logits_RV), logits_RV.stride(0));

@@ -163,20 +163,16 @@ class CpuNetwork : public Network {
   void embed(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, at::Tensor& x_NH);
   // Of the value head: the adapter's where there is one.
   const RootTensors& value_root();
-  // Around the use of a unit: of the base, and of the adapter where there is one.
-  void enter(int64_t unit) const;
-  void leave(int64_t unit) const;
   void logits_block(const HeadRows& rows, int64_t first, int64_t columns, float* logits);
   Scores keep_logits(const HeadRows& rows, std::span<const Target> targets, float inverse, Buffer& logits);
-  // Lets go of the memory of the last training pass.
-  void forget_training();
   void chunk_backward(const HeadRows& rows, std::span<const Target> targets, float inverse, const Scores& scores,
                       const float* kept, const ScoreGradient& gradient);
 
   const ModelConfig& config_;
   const std::shared_ptr<CpuBase> base_;
-  const ParameterSet& parameters_;  // the base's, as these
-  PackedWeights& packed_;
+  const ParameterSet& parameters_;  // the base's
+  const ReadParameters read_;
+  PackedWeights& packed_;  // the base's
   const std::unique_ptr<CpuAdapter> adapter_;
   // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
   std::shared_ptr<Buffer> activations_;

@@ -40,11 +40,8 @@ void CpuPart::prepare_adapter() {
   const RootTensors& root = adapter_->root;
   lora_root_ = std::make_unique<PackedLoraRoot>(root, slicing.head_lora(root.head_lora, part), modules, config_,
                                                 !adapter_->always_here());
-  for (size_t i = 0; i < adapter_->blocks.size(); ++i) {
-    adapter_->enter(static_cast<int64_t>(i));
-    lora_.emplace_back(slicing.lora(adapter_->blocks[i], part), modules, config_);
-    adapter_->leave(static_cast<int64_t>(i));
-  }
+  adapter_->for_blocks(
+      [&](size_t i) { lora_.emplace_back(slicing.lora(adapter_->blocks[i], part), modules, config_); });
 }
 
 void CpuPart::prepare() {
@@ -60,13 +57,11 @@ void CpuPart::prepare() {
   final_norm_H_ = root.final_norm_H.clone();
   parameters_.let_go();
   std::vector<PartBlock> blocks(parameters_.blocks.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    parameters_.enter(static_cast<int64_t>(i));
+  parameters_.for_blocks([&](size_t i) {
     const BlockTensors own = parallel_.slicing().block(parameters_.blocks[i], parallel_.part());
     pack(blocks[i].packed, own, precision);
     blocks[i].beside = beside_packed(own);
-    parameters_.leave(static_cast<int64_t>(i));
-  }
+  });
   blocks_ = std::move(blocks);
   release_idle_memory();  // of slices
 }
@@ -105,7 +100,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   }
   at::Tensor hidden_NH = at::empty_like(x_NH);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(norm_scale(config_, final_norm_H_)),
-           static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), nullptr);
+           static_cast<float>(config_.rms_norm_eps), Precision::kFloat32, floats(hidden_NH), nullptr);
   return hidden_NH;
 }
 

@@ -245,7 +245,7 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
                          int64_t k) {
   thread_local Buffer block;
   Scores out;
-  enter(kRoot);
+  read_.enter(kRoot);
   if (k > 0) {
     Buffer logits;
     for_chunks(targets.size(), kept_chunk(config_.vocab_size), [&](size_t begin, size_t count) {
@@ -273,7 +273,7 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
 void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
                                 const Support& support, const Dropout& dropout, const Objective& objective) {
   Buffer logits;  // not kept: what comes next needs the memory for blocks
-  enter(kRoot);
+  read_.enter(kRoot);
   const bool drops = dropout.on() && adapter_ && !adapter_->root().head.empty();
   for_chunks(targets.size(), kept_chunk(config_.vocab_size), [&](size_t begin, size_t count) {
     const std::span<const Target> here = targets.subspan(begin, count);

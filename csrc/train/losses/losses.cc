@@ -1,7 +1,4 @@
-#include <span>
-#include <stdexcept>
-#include <string>
-
+#include "model/config.h"
 #include "train/losses/loss.h"
 
 namespace gyre {
@@ -18,10 +15,7 @@ constexpr auto kCount = static_cast<int32_t>(std::size(kLosses));
 }  // namespace
 
 const PolicyLoss& policy_loss(int32_t index) {
-  if (index < 0 || index >= kCount) {
-    throw std::invalid_argument("policy loss: index is " + std::to_string(index) + ", expected 0 to " +
-                                std::to_string(kCount - 1));
-  }
+  require(index >= 0 && index < kCount, "policy loss: index is ", index, ", expected 0 to ", kCount - 1);
   return *kLosses[index];
 }
 

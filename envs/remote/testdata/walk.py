@@ -32,6 +32,8 @@ class Walk:
 
     def reset(self, seed):
         rng = random.Random(seed)
+        if self.fault == "resets":
+            return eval(self.once)
         self.length, self.at, self.luck = rng.randint(3, 5), 0, rng.random()
         return f"cell 0 of {self.length}, luck {self.luck:.3f}"
 
@@ -51,6 +53,10 @@ class Walk:
             return None
         was, self.at = self.at, max(0, self.at + (1 if action == "Right" else -1))
         done = self.at == self.length - 1
+        if self.fault == "returns":
+            return *eval(self.once), 1.0, True
+        if self.fault == "spelling":
+            return "there", 1.0, True, {"sucess": True}
         return f"cell {self.at} of {self.length}", 1.0 if done else -0.1, done, {
             "success": done, "effective": was != self.at, "cell": self.at, "parts": {"arrived": float(done), "cost": -0.1}}
 

@@ -26,11 +26,14 @@ import (
 // "same_expression", "same_list", … Numbers are compared exactly, never within a tolerance; expressions that are
 // not rational numbers by their values at fixed points. What cannot be read is equal to nothing.
 func Equal(a, b string) (what string, equal bool) {
-	x, y := wordsOf(a), wordsOf(b)
+	x, y, readings := wordsOf(a), wordsOf(b), []bool{true, false}
 	if x != "" || y != "" {
 		return "same_words", x == y
 	}
-	for _, commas := range []bool{true, false} {
+	if grouped(a) != grouped(b) { // "1,234" is a number where the other side has none of its form, and no list
+		readings = readings[:1]
+	}
+	for _, commas := range readings {
 		listA, okA := read(a, commas)
 		listB, okB := read(b, commas)
 		if !okA || !okB {
@@ -45,6 +48,12 @@ func Equal(a, b string) (what string, equal bool) {
 		}
 	}
 	return "", false
+}
+
+// grouped says whether an answer has a number whose commas might also be those of a list.
+func grouped(s string) (is bool) {
+	defer readable(&is)
+	return len(lex(s, true)) < len(lex(s, false))
 }
 
 var (

@@ -87,9 +87,12 @@ var characters = map[rune]string{
 // wrappers around a whole answer.
 var wrappers = [][2]string{{"$$", "$$"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}}
 
-// Trim takes off what stands around an answer.
+// minus are the dashes that people and programs write for one.
+var minus = strings.NewReplacer("−", "-", "–", "-", "‒", "-", "‐", "-", "‑", "-", "﹣", "-", "－", "-")
+
+// Trim takes off what stands around an answer, and writes a minus in one way.
 func Trim(s string) string {
-	s = strings.TrimSpace(strings.ReplaceAll(s, "−", "-"))
+	s = strings.TrimSpace(minus.Replace(s))
 	for _, w := range wrappers {
 		if len(s) >= len(w[0])+len(w[1]) && strings.HasPrefix(s, w[0]) && strings.HasSuffix(s, w[1]) {
 			s = s[len(w[0]) : len(s)-len(w[1])]
@@ -105,15 +108,19 @@ func Trim(s string) string {
 var (
 	degrees = regexp.MustCompile(`\^\s*(?:\{\s*\\+circ\s*\}|\\+circ([^a-zA-Z]|$))`)
 	// thousands matches a number with separators, separated one whose separators cannot be those of a list.
-	thousands = regexp.MustCompile(`^[0-9]{1,3}(?:(?:,\\!|\{,\}|\\,|,)[0-9]{3})+`)
-	separated = regexp.MustCompile(`^[0-9]{1,3}(?:(?:,\\!|\{,\}|\\,)[0-9]{3})+`)
+	thousands = regexp.MustCompile(`^[0-9]{1,3}(?:(?:` + separator + `|,)[0-9]{3})+`)
+	separated = regexp.MustCompile(`^[0-9]{1,3}(?:` + separator + `[0-9]{3})+`)
 	decimals  = regexp.MustCompile(`^\.[0-9]+`)
 	// A point may be followed by the bar over a period.
 	plainNumber = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)`)
 	periodic    = regexp.MustCompile(`^[0-9]+\.\s*\\overline\s*\{`)
-	unseparated = strings.NewReplacer(",", "", `\`, "", "!", "", "{", "", "}", "")
-	matrices    = regexp.MustCompile(`^ *\{([pbv]?matrix)\}`)
+	unseparated = strings.NewReplacer(",", "", `\`, "", "!", "", "{", "", "}", "", "\u00a0", "", "\u2009", "",
+		"\u202f", "")
+	matrices = regexp.MustCompile(`^ *\{([pbv]?matrix)\}`)
 )
+
+// separator stands between thousands and in no list.
+const separator = `(?:(?:\\!)+,(?:\\!)*|,(?:\\!)+|(?:\\!)*\{,\}(?:\\!)*|\\,|[\x{a0}\x{2009}\x{202f}])`
 
 // lexer splits an answer.
 type lexer struct {

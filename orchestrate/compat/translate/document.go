@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/BurntSushi/toml"
 )
 
 // document is a configuration being written.
@@ -98,8 +100,7 @@ func (s section) write(b *bytes.Buffer, header string) {
 	for _, l := range s {
 		text := l.key + " = " + l.value
 		if l.from != "" {
-			from := strings.NewReplacer("\n", " ", "\r", " ").Replace(l.from)
-			text = fmt.Sprintf("%-*s  # %s", min(width, 60), text, from)
+			text = fmt.Sprintf("%-*s  # %s", min(width, 60), text, oneLine.Replace(l.from))
 		}
 		fmt.Fprintln(b, text)
 	}
@@ -147,11 +148,7 @@ func literal(value any) string {
 	case map[string]any:
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			key := name
-			if key == "" || strings.Trim(strings.ToLower(key), "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-				key = literal(name)
-			}
-			parts = append(parts, key+" = "+literal(v[name]))
+			parts = append(parts, toml.Key{name}.String()+" = "+literal(v[name]))
 		}
 		return "{ " + strings.Join(parts, ", ") + " }"
 	}

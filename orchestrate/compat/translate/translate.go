@@ -89,10 +89,13 @@ func (t *translation) apply(rows []row, complete bool) {
 
 // finish writes the document and has it judged.
 func (t *translation) finish(checks []config.Check) (Result, error) {
-	if len(t.errs) > 0 {
-		return Result{}, errors.Join(t.errs...)
-	}
 	text := t.doc.render()
+	result := func() Result {
+		return Result{Document: text, Command: t.command, Unused: t.unused, Notes: t.notes}
+	}
+	if len(t.errs) > 0 {
+		return result(), errors.Join(t.errs...)
+	}
 	tolerant := func(c *config.Config, report func(key, format string, args ...any)) {
 		for _, check := range checks {
 			check(c, func(key, format string, args ...any) {
@@ -106,10 +109,44 @@ func (t *translation) finish(checks []config.Check) (Result, error) {
 	}
 	c, err := config.Parse("translation", text, nil, tolerant)
 	if err != nil {
-		return Result{}, fmt.Errorf("the translated configuration cannot run:\n%w", err)
+		return result(), fmt.Errorf("the translated configuration cannot run:\n%w", err)
 	}
-	return Result{Document: text, Config: c, Command: t.command, Unused: t.unused, Notes: t.notes}, nil
+	whole := result()
+	whole.Config = c
+	return whole, nil
 }
+
+// Text is the document for a file, which says at its end what it lacks: an error of the translation, settings without
+// a counterpart, and what is to be done before a run.
+func (r Result) Text(problem error) []byte {
+	var lines []string
+	add := func(head string, of ...string) {
+		if len(of) > 0 {
+			lines = append(lines, "", head)
+			lines = append(lines, of...)
+		}
+	}
+	if problem != nil {
+		add("To be mended before this can run:", strings.Split(problem.Error(), "\n")...)
+	}
+	var unused []string
+	for _, u := range r.Unused {
+		unused = append(unused, fmt.Sprintf("%s=%s: %s", u.Key, u.Value, u.Why))
+	}
+	add("Without a counterpart here:", unused...)
+	add("To know or to do before the run:", r.Notes...)
+	out := slices.Clone(r.Document)
+	for _, line := range lines {
+		if line != "" {
+			line = "# " + oneLine.Replace(strings.ToValidUTF8(line, "?"))
+		}
+		out = append(out, line+"\n"...)
+	}
+	return out
+}
+
+// oneLine takes out what ends a comment of TOML.
+var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\x00", "")
 
 // missingFile reports whether what a check says names a file that is not there.
 func missingFile(arg any) bool {
@@ -153,7 +190,10 @@ func (t *translation) note(format string, args ...any) {
 }
 
 func (t *translation) fail(key, format string, args ...any) {
-	t.errs = append(t.errs, fmt.Errorf("%s "+format, append([]any{key}, args...)...))
+	err := fmt.Errorf("%s "+format, append([]any{key}, args...)...)
+	if !slices.ContainsFunc(t.errs, func(e error) bool { return e.Error() == err.Error() }) { // several may read a key
+		t.errs = append(t.errs, err)
+	}
 }
 
 // The values of settings that act together, with the other program's defaults.

@@ -127,7 +127,7 @@ func (t *translation) steps(rows, batch int) {
 		return
 	}
 	epochs := t.integer("trainer.total_epochs", 30)
-	if rows < batch {
+	if batch < 1 || rows < batch {
 		t.note("set run.steps: %d epochs of %d prompts per step, and the rows of data.train_files are not known",
 			epochs, batch)
 		if rows > 0 {

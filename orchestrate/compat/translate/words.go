@@ -26,11 +26,16 @@ var begins = map[string]func(t *translation, value string) error{
 	"--train-sh":    func(t *translation, env string) error { t.trainSh = env; return nil },
 }
 
-// Words translates Hydra overrides, as they follow `python train.py`; the command itself may stand before them. A
-// word --yaml FILE is a resolved configuration that the overrides after it change. The words after --train-sh ENV are
-// those of `bash train.sh ENV`. checks judge the outcome as they would a configuration file.
+// Words translates Hydra overrides, as they follow `python train.py`; the command itself may stand before them. A word
+// --yaml FILE is a resolved configuration that the overrides after it change. The words after --train-sh ENV are those
+// of `bash train.sh ENV`. A shell script stands for the first training that it starts. checks judge the outcome as they
+// would a configuration file. Beside an error the result has the document of what could be translated.
 func Words(words []string, checks ...config.Check) (Result, error) {
 	t := &translation{given: map[string]any{}}
+	words, err := t.expandScript(words)
+	if err != nil {
+		return Result{}, err
+	}
 	begun := false // the command that the words were given to ends with the first key=value
 	for len(words) > 0 {
 		word := words[0]
@@ -45,7 +50,7 @@ func Words(words []string, checks ...config.Check) (Result, error) {
 				value, words = words[0], words[1:]
 			}
 			if err := begin(t, value); err != nil {
-				return Result{}, fmt.Errorf("%s %s %w", option, value, err)
+				t.errs = append(t.errs, fmt.Errorf("%s %s %w", option, value, err))
 			}
 		case strings.HasPrefix(word, "~"):
 			delete(t.given, option[1:])
@@ -66,6 +71,9 @@ func Words(words []string, checks ...config.Check) (Result, error) {
 		return t.finish(checks)
 	}
 	if len(t.order) == 0 {
+		if len(t.errs) > 0 {
+			return Result{}, errors.Join(t.errs...)
+		}
 		return Result{}, errors.New("nothing to translate: expected key=value words, --config-name NAME or --yaml FILE")
 	}
 	t.verl = t.verl || t.given["data.train_files"] != nil

@@ -17,12 +17,24 @@
 //	gdpo                    the parts of the reward each relative to its group, weighted and whitened (GDPO, 2026)
 //	optimal_token_baseline  reward to come less the group's baseline of least variance at each token (verl)
 //	brpo                    grpo with the whole batch as one group (RAGEN, Wang et al., 2025)
+//	reinforce               reward to come, as it is (Williams, 1992)
+//	james_stein             rloo with a baseline drawn towards other groups (Zeng et al., 2025)
+//	gigpo                   grpo, and each turn relative to turns that began in its state (Feng et al., 2025)
+//	mt_grpo                 rewards of turns relative to the group's by turn index, added up (Zeng et al., 2025)
+//	turn_grpo               reward to come of each turn relative to the group's (GTPO, Ding et al., 2025)
+//	turn_rloo               reward to come of each turn relative to that of the group's others
+//	optimal_turn_baseline   the same, the others weighed by the squared norms of their score functions
 package advantage
 
-import "slices"
+import (
+	"slices"
+
+	"gyre/internal/masks"
+	"gyre/orchestrate/config"
+)
 
 // Estimator is a way of turning rewards into advantages. Adding one is a file with its formula and a line in
-// Estimators; a test says what configurations then lack.
+// Estimators; a test says what configurations then lack: its name, and what it needs of a run.
 type Estimator struct {
 	Name string
 	// Linear gives advantages that are linear in rewards and values, before they are divided or whitened, and what a
@@ -30,19 +42,16 @@ type Estimator struct {
 	Linear func(episodes []Trajectory, o Options) (advantages, returns [][]float64)
 	// Divisor, if not nil, is what the advantages of an episode are divided by.
 	Divisor func(episodes []Trajectory, o Options) func(i int) float64
+	Adapts  bool // Linear takes more than deviations from the rewards of Options.whole
 	Whitens bool // over all sampled tokens, after the division
 	// WhitenedReturns: the returns are the whitened advantages.
 	WhitenedReturns bool
-
-	Critic   bool // reads the values of a critic
-	Energies bool // reads the squared norms of the score functions
-	Groups   bool // compares the members of a group
-	Episodes bool // gives all sampled tokens of an episode the same advantage, that of its return
+	Claim           Claim // what is known of its bias
 }
 
 // Estimators are those that algorithm.advantage names.
 var Estimators = []Estimator{gae, biLevelGAE, grpo, rloo, reinforcePP, reinforcePPBaseline, brpo, gdpo,
-	optimalTokenBaseline}
+	optimalTokenBaseline, reinforce, jamesStein, gigpo, mtGRPO, turnGRPO, turnRLOO, optimalTurnBaseline}
 
 // Find gives an estimator by its name, nil where there is none.
 func Find(name string) *Estimator {
@@ -60,8 +69,9 @@ type Trajectory struct {
 	Rewards  []float64 // per token
 	Values   []float64 // the critic's estimate at each token; read by gae and bi_level_gae only
 	Parts    []float64 // what each named part of the reward is over the episode, unweighted; read by gdpo only
-	Energies []float64 // w²(1 − 2π + Σπ²) of each token; read by optimal_token_baseline only
-	TurnEnds []int     // index of the last sampled token of each turn, ascending; read by bi_level_gae only
+	Energies []float64 // w²(1 − 2π + Σπ²) of each token; read by optimal baselines only
+	TurnEnds []int     // index of the last sampled token of each turn, ascending; read by estimators by turns only
+	States   []int     // equal where turns began in the same state, 0 or more, one per turn end; read by gigpo only
 }
 
 // Estimate holds the results, one token-aligned slice per episode.
@@ -75,21 +85,40 @@ type Estimate struct {
 // Options say how advantages are estimated.
 type Options struct {
 	Advantage                     string    // name of an estimator
-	Gamma, Lambda, HighLevelGamma float64   // discounts per token and per turn, and GAE's λ
-	NormByStd                     bool      // grpo, brpo and gdpo divide by the deviation
+	Gamma, Lambda, HighLevelGamma float64   // discount per token, GAE's λ, and discount per turn
+	StepWeight                    float64   // of gigpo's comparison of turns
+	NormByStd                     bool      // grpo, brpo, gdpo, gigpo, mt_grpo and turn_grpo divide by the deviation
 	PartWeights                   []float64 // of Trajectory.Parts
 	SoftReweight, LengthWeight    bool
 	ZeroTaskAdvantage             bool
+
+	whole []Trajectory // see scales
+}
+
+// scales are the episodes that fix what is not linear in rewards, such as deviations: those given, unless only a share
+// of their rewards is (see Share).
+func (o Options) scales(given []Trajectory) []Trajectory {
+	if o.whole != nil {
+		return o.whole
+	}
+	return given
+}
+
+// From is how a configuration has advantages estimated.
+func From(a config.Algorithm) Options {
+	return Options{Advantage: a.Advantage, Gamma: a.Gamma, Lambda: a.Lambda, HighLevelGamma: a.HighLevelGamma,
+		StepWeight: a.StepWeight, NormByStd: a.NormByStd, SoftReweight: a.SoftReweight, LengthWeight: a.LengthWeight,
+		ZeroTaskAdvantage: a.ZeroTaskAdvantage}
 }
 
 // Compute estimates advantages: estimator, whitening where it has that, soft re-weighting, lossScale (the filter's, 1
 // for none), length weighting and the zero-advantage ablation, in this order. The critic's returns are not scaled.
 func Compute(episodes []Trajectory, o Options, lossScale float64) (e Estimate) {
-	estimator, masks := Find(o.Advantage), masksOf(episodes)
+	estimator, rows := Find(o.Advantage), masksOf(episodes)
 	e.Advantages, e.Returns = estimator.Linear(episodes, o)
 	if estimator.Divisor != nil {
 		divisor := estimator.Divisor(episodes, o)
-		for i, t := range sampled(masks) {
+		for i, t := range masks.Places(rows) {
 			e.Advantages[i][t] /= divisor(i)
 		}
 	}
@@ -97,7 +126,7 @@ func Compute(episodes []Trajectory, o Options, lossScale float64) (e Estimate) {
 		e.Returns = clone(e.Advantages)
 	}
 	if estimator.Whitens {
-		whiten(e.Advantages, masks)
+		whiten(e.Advantages, rows)
 	}
 	if estimator.WhitenedReturns {
 		e.Returns = clone(e.Advantages)
@@ -111,7 +140,7 @@ func Compute(episodes []Trajectory, o Options, lossScale float64) (e Estimate) {
 		}
 	}
 	if o.LengthWeight {
-		lengthWeight(e.Advantages, masks)
+		lengthWeight(e.Advantages, rows)
 	}
 	if o.ZeroTaskAdvantage {
 		for _, a := range e.Advantages {

@@ -125,7 +125,7 @@ func TestGroupEstimators(t *testing.T) {
 	grpo := []float64{1.499953, -.511157, -.494398, -.494398}
 	near(t, "grpo", lastOf(GRPO(rows, true)), grpo)
 	near(t, "dr.grpo", lastOf(GRPO(rows, false)), []float64{8.95, -3.05, -2.95, -2.95})
-	near(t, "rloo", lastOf(leaveOneOut(rows)), []float64{11.933333, -4.066667, -3.933333, -3.933333})
+	near(t, "rloo", lastOf(whole("rloo", rows, false)), []float64{11.933333, -4.066667, -3.933333, -3.933333})
 	near(t, "one row", GRPO(rows, true)[0], []float64{0, grpo[0], 0, grpo[0]})
 
 	for i := range rows {
@@ -138,7 +138,7 @@ func TestGroupEstimators(t *testing.T) {
 	single := outcomes(3)
 	near(t, "grpo singleton", lastOf(GRPO(single, true)), []float64{3 / (1 + 1e-6)})
 	near(t, "dr.grpo singleton", lastOf(GRPO(single, false)), []float64{3})
-	near(t, "rloo singleton", lastOf(leaveOneOut(single)), []float64{3})
+	near(t, "rloo singleton", lastOf(whole("rloo", single, false)), []float64{3})
 }
 
 func TestReinforcePP(t *testing.T) {
@@ -232,9 +232,13 @@ func TestOutcomesCreditEveryTurn(t *testing.T) {
 			NormByStd: true}, 1)
 		for i, own := range found.Advantages {
 			want := own[1]
+			if estimator == "reinforce" { // whose failures teach nothing
+				want -= .5
+			}
 			if success := batch[i].Rewards[11] > 0; (want > 0) != success || math.Abs(want) < .499 {
 				t.Errorf("%s: an episode that earned %v has the advantage %v", estimator, batch[i].Rewards[11], want)
 			}
+			want = own[1]
 			for at, v := range own {
 				if mask[at] && math.Abs(v-want) > 1e-7 || !mask[at] && v != 0 {
 					t.Errorf("%s: token %d of %v has %v, the first %v", estimator, at, batch[i].Rewards[11], v, want)

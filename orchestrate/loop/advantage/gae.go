@@ -1,11 +1,14 @@
 package advantage
 
-var gae = Estimator{Name: "gae", Critic: true, Whitens: true, Linear: each(func(e Trajectory,
-	o Options) (advantages, returns []float64) {
-	return discounted(e, o.Gamma, o.Lambda)
-})}
+const whitened = "the batch's mean and deviation hold the episode itself; with many episodes it is scaled"
 
-var biLevelGAE = Estimator{Name: "bi_level_gae", Critic: true, Whitens: true, Linear: each(byTurns)}
+var gae = Estimator{Name: "gae", Whitens: true, Claim: Claim{Unbiased, Biased, whitened},
+	Linear: each(func(e Trajectory, o Options) (advantages, returns []float64) {
+		return discounted(e, o.Gamma, o.Lambda)
+	})}
+
+var biLevelGAE = Estimator{Name: "bi_level_gae", Whitens: true, Claim: Claim{Unbiased, Biased, whitened},
+	Linear: each(byTurns)}
 
 // each applies an estimator that looks at one episode at a time.
 func each(estimate func(Trajectory, Options) (advantages, returns []float64)) func([]Trajectory,
@@ -70,10 +73,16 @@ func byTurns(e Trajectory, o Options) (advantages, returns []float64) {
 	return advantages, returns
 }
 
-var reinforcePP = Estimator{Name: "reinforce_pp", Whitens: true, Linear: func(episodes []Trajectory,
-	o Options) (advantages, returns [][]float64) {
+var reinforcePP = Estimator{Name: "reinforce_pp", Whitens: true, Claim: Claim{Unbiased, Biased, whitened},
+	Linear: toGo}
+
+// reinforce is the reward to come at each sampled token without any baseline (Williams, 1992).
+var reinforce = Estimator{Name: "reinforce", Linear: toGo,
+	Claim: Claim{Unbiased, Unbiased, "the policy gradient theorem"}}
+
+func toGo(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
 	return rewardToGo(episodes, o.Gamma), nil
-}}
+}
 
 // rewardToGo is the discounted sum of the rewards from each sampled token to the end of its episode (REINFORCE++
 // before whitening). Only sampled tokens exist in time: observations between them are passed without a discount, and

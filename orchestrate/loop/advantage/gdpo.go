@@ -2,7 +2,8 @@ package advantage
 
 // gdpo normalises each part of the reward within its group by itself, so that a part of small numbers counts as its
 // weight says, and whitens the weighted sum (GDPO, arXiv 2601.05242). Without parts the return is the only one.
-var gdpo = Estimator{Name: "gdpo", Groups: true, Episodes: true, Whitens: true, WhitenedReturns: true,
+var gdpo = Estimator{Name: "gdpo", Whitens: true, WhitenedReturns: true,
+	Claim: Claim{Scaled, Biased, "each part is over its deviation; then whitened"},
 	Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
 		parts, weights := len(o.PartWeights), o.PartWeights
 		if parts == 0 || episodes[0].Parts == nil {

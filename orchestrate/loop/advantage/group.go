@@ -3,6 +3,7 @@ package advantage
 import (
 	"slices"
 
+	"gyre/internal/masks"
 	"gyre/internal/statistics"
 )
 
@@ -32,23 +33,24 @@ func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]g
 	return returns, groups
 }
 
-var grpo = Estimator{Name: "grpo", Groups: true, Episodes: true, Linear: centred, Divisor: deviations}
+var grpo = Estimator{Name: "grpo", Linear: centred, Divisor: deviations,
+	Claim: Claim{Scaled, Biased, "(n - 1)/n, and groups whose returns differ little count more"}}
 
 // brpo is grpo with the whole batch as one group.
 var brpo = Estimator{
-	Name: "brpo", Episodes: true,
+	Name:  "brpo",
+	Claim: Claim{Scaled, Biased, "(N - 1)/N of a batch of N, over its deviation"},
 	Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
 		return centred(oneGroup(episodes), o)
 	},
 	Divisor: func(episodes []Trajectory, o Options) func(i int) float64 { return deviations(oneGroup(episodes), o) },
 }
 
-var rloo = Estimator{Name: "rloo", Groups: true, Episodes: true, Linear: func(episodes []Trajectory,
-	_ Options) (advantages, returns [][]float64) {
-	return leaveOneOut(episodes), nil
-}}
+var rloo = Estimator{Name: "rloo", Claim: Claim{Unbiased, Unbiased, "the mean holds the others only"},
+	Linear: leaveOneOut}
 
-var reinforcePPBaseline = Estimator{Name: "reinforce_pp_baseline", Groups: true, Episodes: true, Whitens: true,
+var reinforcePPBaseline = Estimator{Name: "reinforce_pp_baseline", Whitens: true,
+	Claim:           Claim{Scaled, Biased, "(n - 1)/n; then whitened"},
 	WhitenedReturns: true, Linear: centred}
 
 // centred gives every sampled token of an episode the episode's return minus its group's mean. A group of one has the
@@ -79,15 +81,15 @@ func oneGroup(episodes []Trajectory) []Trajectory {
 
 // leaveOneOut gives every sampled token of an episode its return minus the mean return of the group's other members:
 // (S − mean)·n/(n − 1). A group of one keeps its return.
-func leaveOneOut(episodes []Trajectory) [][]float64 {
-	returns, groups := groupStatistics(episodes)
+func leaveOneOut(episodes []Trajectory, _ Options) (advantages, returns [][]float64) {
+	earned, groups := groupStatistics(episodes)
 	return broadcast(episodes, func(i int) float64 {
 		g := groups[episodes[i].Group]
 		if g.n == 1 {
-			return returns[i]
+			return earned[i]
 		}
-		return (returns[i] - g.mean) * float64(g.n) / float64(g.n-1)
-	})
+		return (earned[i] - g.mean) * float64(g.n) / float64(g.n-1)
+	}), nil
 }
 
 // broadcast puts one value per episode on each of its sampled tokens, 0 elsewhere.
@@ -96,10 +98,8 @@ func broadcast(episodes []Trajectory, value func(i int) float64) [][]float64 {
 	for i, e := range episodes {
 		out[i] = make([]float64, len(e.Mask))
 		v := value(i)
-		for t, sampled := range e.Mask {
-			if sampled {
-				out[i][t] = v
-			}
+		for t := range masks.Tokens(e.Mask) {
+			out[i][t] = v
 		}
 	}
 	return out

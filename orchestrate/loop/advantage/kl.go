@@ -3,6 +3,8 @@ package advantage
 import (
 	"math"
 	"strings"
+
+	"gyre/internal/masks"
 )
 
 // divergences are estimators of a divergence, from d = reference − policy.
@@ -24,10 +26,8 @@ var divergences = map[string]func(d float64) float64{
 // A trailing + names the same value (it concerns the gradient in the loss only).
 func KL(estimator string, policy, reference []float32, mask []bool) []float64 {
 	estimate, out := divergences[strings.TrimSuffix(estimator, "+")], make([]float64, len(mask))
-	for t, sampled := range mask {
-		if sampled {
-			out[t] = estimate(float64(reference[t]) - float64(policy[t]))
-		}
+	for t := range masks.Tokens(mask) {
+		out[t] = estimate(float64(reference[t]) - float64(policy[t]))
 	}
 	return out
 }
@@ -35,18 +35,16 @@ func KL(estimator string, policy, reference []float32, mask []bool) []float64 {
 // Penalize subtracts coef times the per-token divergences from the sampled tokens of rows (rewards or advantages), in
 // place, and returns the mean over the episodes of the mean divergence of their sampled tokens: what Controller.Update
 // takes.
-func Penalize(rows [][]float64, masks [][]bool, divergences [][]float64, coef float64) float64 {
+func Penalize(rows [][]float64, sampled [][]bool, divergences [][]float64, coef float64) float64 {
 	mean := 0.0
-	for i, mask := range masks {
+	for i, mask := range sampled {
 		sum, n := 0.0, 0
-		for t, sampled := range mask {
-			if sampled {
-				rows[i][t] -= coef * divergences[i][t]
-				sum += divergences[i][t]
-				n++
-			}
+		for t := range masks.Tokens(mask) {
+			rows[i][t] -= coef * divergences[i][t]
+			sum += divergences[i][t]
+			n++
 		}
-		mean += sum / float64(max(n, 1)) / float64(len(masks))
+		mean += sum / float64(max(n, 1)) / float64(len(sampled))
 	}
 	return mean
 }

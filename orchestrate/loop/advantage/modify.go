@@ -1,29 +1,17 @@
 package advantage
 
 import (
-	"iter"
 	"maps"
 	"math"
 	"slices"
+
+	"gyre/internal/masks"
 )
 
-// sampled visits the sampled tokens of all episodes.
-func sampled(masks [][]bool) iter.Seq2[int, int] {
-	return func(yield func(i, t int) bool) {
-		for i, mask := range masks {
-			for t, sampled := range mask {
-				if sampled && !yield(i, t) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // whiten gives the sampled tokens' advantages mean 0 and variance 1 over the whole batch, in place, and the others 0.
-func whiten(advantages [][]float64, masks [][]bool) {
-	mean, scale := moments(advantages, masks)
-	for i, mask := range masks {
+func whiten(advantages [][]float64, rows [][]bool) {
+	mean, scale := moments(advantages, rows)
+	for i, mask := range rows {
 		for t, sampled := range mask {
 			if advantages[i][t] = (advantages[i][t] - mean) * scale; !sampled {
 				advantages[i][t] = 0
@@ -34,14 +22,14 @@ func whiten(advantages [][]float64, masks [][]bool) {
 
 // moments of the sampled tokens' values: their mean, and the factor that gives them the variance 1 (unbiased, plus
 // 1e-8). Fewer than two have no variance.
-func moments(values [][]float64, masks [][]bool) (mean, scale float64) {
+func moments(values [][]float64, rows [][]bool) (mean, scale float64) {
 	n, variance := 0.0, 0.0
-	for i, t := range sampled(masks) {
+	for i, t := range masks.Places(rows) {
 		n++
 		mean += values[i][t]
 	}
 	mean /= max(n, 1)
-	for i, t := range sampled(masks) {
+	for i, t := range masks.Places(rows) {
 		d := values[i][t] - mean
 		variance += d * d
 	}
@@ -86,9 +74,9 @@ func softReweight(advantages [][]float64, episodes []Trajectory) *Reweighting {
 }
 
 // lengthWeight divides each episode's advantages, in place, by its number of sampled tokens over the mean number.
-func lengthWeight(advantages [][]float64, masks [][]bool) {
-	lengths, mean := make([]float64, len(masks)), 0.0
-	for i := range sampled(masks) {
+func lengthWeight(advantages [][]float64, rows [][]bool) {
+	lengths, mean := make([]float64, len(rows)), 0.0
+	for i := range masks.Places(rows) {
 		lengths[i]++
 	}
 	for _, n := range lengths {

@@ -1,5 +1,7 @@
 package advantage
 
+import "gyre/internal/masks"
+
 // optimalTokenBaseline subtracts from the reward to come, at each sampled token, the mean of its group weighted by
 // the squared norms of the score functions so far: the baseline that depends on the token's place and has the least
 // variance (verl, tir_optimal_token_baseline). Places are counted over sampled tokens, turns together.
@@ -8,34 +10,27 @@ package advantage
 //	A_j = G_j − Σ E_j G_j / (Σ E_j + 1e-8), the sums over the episodes of the group that reach j
 //
 // Where an episode is the only one of its group to reach a place, the baseline is 0.
-var optimalTokenBaseline = Estimator{Name: "optimal_token_baseline", Groups: true, Energies: true,
+var optimalTokenBaseline = Estimator{Name: "optimal_token_baseline",
+	Claim: Claim{Biased, Biased, "the baseline and its weights hold the episode itself"},
 	Linear: func(episodes []Trajectory, _ Options) (advantages, returns [][]float64) {
-		advantages = make([][]float64, len(episodes))
+		advantages = rewardToGo(episodes, 1)
 		groups := map[int][]place{}
 		for i, e := range episodes {
-			advantages[i] = make([]float64, len(e.Mask))
 			j, energy := 0, 0.0
-			toCome := rewardsToCome(e)
-			for t, sampled := range e.Mask {
-				if !sampled {
-					continue
-				}
-				advantages[i][t] = toCome[t]
+			for t := range masks.Tokens(e.Mask) {
 				energy += e.Energies[t]
 				if j == len(groups[e.Group]) {
 					groups[e.Group] = append(groups[e.Group], place{})
 				}
 				at := &groups[e.Group][j]
-				at.episodes, at.weighted, at.weights = at.episodes+1, at.weighted+energy*toCome[t], at.weights+energy
+				at.episodes, at.weights = at.episodes+1, at.weights+energy
+				at.weighted += energy * advantages[i][t]
 				j++
 			}
 		}
 		for i, e := range episodes {
 			j := 0
-			for t, sampled := range e.Mask {
-				if !sampled {
-					continue
-				}
+			for t := range masks.Tokens(e.Mask) {
 				if at := groups[e.Group][j]; at.episodes > 1 {
 					advantages[i][t] -= at.weighted / (at.weights + 1e-8)
 				}
@@ -49,16 +44,4 @@ var optimalTokenBaseline = Estimator{Name: "optimal_token_baseline", Groups: tru
 type place struct {
 	episodes          int
 	weighted, weights float64 // Σ E·G and Σ E
-}
-
-// rewardsToCome sums the rewards of an episode's sampled tokens from each of them on, undiscounted.
-func rewardsToCome(e Trajectory) []float64 {
-	out, sum := make([]float64, len(e.Mask)), 0.0
-	for t := len(e.Mask) - 1; t >= 0; t-- {
-		if e.Mask[t] {
-			sum += e.Rewards[t]
-		}
-		out[t] = sum
-	}
-	return out
 }

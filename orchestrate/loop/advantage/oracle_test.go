@@ -175,7 +175,7 @@ func groupDefinitions(t *testing.T, batch []Trajectory) {
 	}
 	masks := make([][]bool, len(batch))
 	var all, weights []float64
-	grpo, dr, brpo, rloo := GRPO(batch, true), GRPO(batch, false), BRPO(batch, true), leaveOneOut(batch)
+	grpo, dr, brpo, rloo := GRPO(batch, true), GRPO(batch, false), BRPO(batch, true), whole("rloo", batch, false)
 	whitened := GRPO(batch, false)
 	for i := range batch {
 		masks[i] = batch[i].Mask

@@ -3,7 +3,9 @@ package advantage
 import (
 	"slices"
 
+	"gyre/internal/masks"
 	"gyre/internal/statistics"
+	"gyre/orchestrate/config"
 )
 
 // Share splits the advantages that Compute's estimator gives, before any re-weighting, among reward components: token
@@ -11,7 +13,8 @@ import (
 // its scale is fixed, and the scale is that of all rewards. The shares add up to the advantages; what a critic's
 // values give by themselves is the baseline, nil without a critic.
 func Share(episodes []Trajectory, components [][][]float64, o Options) (shares [][][]float64, baseline [][]float64) {
-	estimator, masks := Find(o.Advantage), masksOf(episodes)
+	estimator, rows := Find(o.Advantage), masksOf(episodes)
+	o.whole = episodes
 	zeros := make([][]float64, len(episodes))
 	for i, e := range episodes {
 		zeros[i] = make([]float64, len(e.Mask))
@@ -30,7 +33,7 @@ func Share(episodes []Trajectory, components [][][]float64, o Options) (shares [
 		shares = append(shares, linear(rewards, zeros))
 	}
 	all := shares
-	if estimator.Critic {
+	if (config.Algorithm{Advantage: o.Advantage}).UsesCritic() {
 		baseline = linear(zeros, nil)
 		all = append(slices.Clip(all), baseline)
 	}
@@ -41,14 +44,14 @@ func Share(episodes []Trajectory, components [][][]float64, o Options) (shares [
 	factor := 1.0
 	if estimator.Whitens {
 		whole, _ := estimator.Linear(episodes, o)
-		_, factor = moments(whole, masks)
+		_, factor = moments(whole, rows)
 	}
 	for _, share := range all {
 		mean := 0.0
 		if estimator.Whitens {
-			mean, _ = moments(share, masks)
+			mean, _ = moments(share, rows)
 		}
-		for i, mask := range masks {
+		for i, mask := range rows {
 			for t, sampled := range mask {
 				if share[i][t] = (share[i][t] - mean) * factor / divisor(i); !sampled {
 					share[i][t] = 0
@@ -62,10 +65,8 @@ func Share(episodes []Trajectory, components [][][]float64, o Options) (shares [
 // SampledMean is the mean over an episode's sampled tokens.
 func SampledMean(values []float64, mask []bool) float64 {
 	var own []float64
-	for t, v := range values {
-		if mask[t] {
-			own = append(own, v)
-		}
+	for t := range masks.Tokens(mask) {
+		own = append(own, values[t])
 	}
 	return statistics.Mean(own)
 }

@@ -48,7 +48,7 @@ func (e *EarlyStop) RewardStd(std float64, c config.EarlyStop) *StoppedEarly {
 	}
 	return &StoppedEarly{"early_stopped/reward_variance_collapse",
 		fmt.Sprintf("reward standard deviation collapsed: below %g of the first %d steps' mean %.4g for %d steps in a "+
-			"row (last %.4g)", c.SpreadFraction, c.SpreadWindow, base, c.SpreadWindow, std)}
+			"row (last %.4g; early_stop.spread_fraction, early_stop.spread_window)", c.SpreadFraction, c.SpreadWindow, base, c.SpreadWindow, std)}
 }
 
 // Validated takes the metrics of a validation inside the loop; success rates are those whose name ends in /success.
@@ -69,7 +69,8 @@ func (e *EarlyStop) Validated(metrics map[string]float64, c config.EarlyStop) *S
 		}
 		if e.LowSuccess[name]++; e.LowSuccess[name] >= c.LowSuccessCount {
 			return &StoppedEarly{"early_stopped/low_validation_success", fmt.Sprintf(
-				"%s stayed below %g for %d validations in a row", name, c.LowSuccess, c.LowSuccessCount)}
+				"%s stayed below %g (early_stop.low_success) for %d validations in a row (early_stop.low_success_count)",
+				name, c.LowSuccess, c.LowSuccessCount)}
 		}
 	}
 	return nil
@@ -85,5 +86,5 @@ func (e *EarlyStop) Selected(empty bool, c config.EarlyStop) *StoppedEarly {
 		return nil
 	}
 	return &StoppedEarly{"early_stopped/empty_filtered_steps",
-		fmt.Sprintf("the filter kept no group for %d steps in a row", e.Empty)}
+		fmt.Sprintf("the filter kept no group for %d steps in a row (early_stop.empty_steps)", e.Empty)}
 }

@@ -10,6 +10,7 @@ import (
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/train"
 )
 
 // Sequence is a thought after some prompt; the thought starts at From.
@@ -91,11 +92,7 @@ func pick(turns []Turn, n int, rng *rand.Rand) []Turn {
 	}
 	indices := rng.Perm(len(turns))[:n]
 	slices.Sort(indices)
-	out := make([]Turn, n)
-	for i, k := range indices {
-		out[i] = turns[k]
-	}
-	return out
+	return train.Rows(turns, indices)
 }
 
 // sample is turns and the prompts that their thoughts are scored under.

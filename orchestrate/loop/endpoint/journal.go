@@ -1,14 +1,13 @@
 package endpoint
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"gyre/internal/lines"
 )
 
 // journal keeps replies in a file, one JSON object per line, so that an interrupted evaluation goes on from there. The
@@ -28,31 +27,19 @@ func openJournal(path string) (*journal, error) {
 	if path == "" {
 		return nil, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	j := &journal{file, map[string]reply{}}
-	good, reader := int64(0), bufio.NewReader(file)
-	for {
-		line, err := reader.ReadBytes('\n')
-		var e entry
-		if err != nil || json.Unmarshal(line, &e) != nil {
-			break // the end, or where a writer was killed
+	kept, end := map[string]reply{}, int64(0)
+	for line, err := range lines.Read(path) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
-		j.kept[e.Key] = e.Reply
-		good += int64(len(line))
+		var e entry
+		if err != nil || line.Torn || json.Unmarshal(line.Text, &e) != nil {
+			break // where a writer was killed
+		}
+		kept[e.Key], end = e.Reply, line.To
 	}
-	if err := file.Truncate(good); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	if _, err := file.Seek(good, io.SeekStart); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return j, nil
+	file, err := lines.Continue(path, end, 0o600)
+	return &journal{file, kept}, err
 }
 
 func (j *journal) find(key string) (reply, bool) {

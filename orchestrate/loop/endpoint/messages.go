@@ -139,7 +139,7 @@ func (s *Server) encode(c choice, a answered) ([]int32, error) {
 			text, stopped = text[:at+len(stop)], false
 		}
 	}
-	ids, err := s.tokenizer.Encode(strings.TrimPrefix(strings.TrimSpace(text), a.chat.Prefix), false)
+	ids, err := s.tokenizer.EncodeOrdinary(strings.TrimPrefix(strings.TrimSpace(text), a.chat.Prefix))
 	if stopped || len(ids) == 0 {
 		ids = append(ids, s.tokenizer.StopIDs()[0])
 	}

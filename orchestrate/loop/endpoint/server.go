@@ -120,8 +120,7 @@ func (s *Server) probe(ctx context.Context) error {
 	ask := request{Model: s.Model, Messages: spoken(messages), MaxTokens: 1, Temperature: 1, TopP: 1,
 		ReturnTokenIDs: true}
 	reply, err := s.ask(ctx, "/chat/completions", ask)
-	if status, ok := errors.AsType[*statusError](err); ok && status.code != http.StatusUnauthorized &&
-		status.code != http.StatusForbidden {
+	if refuses(err) {
 		return nil // the first prompt shows whether it takes plain requests
 	}
 	if err != nil || !slices.Equal(reply.PromptTokenIDs, ids) {
@@ -200,7 +199,7 @@ const moment = 5 * time.Millisecond
 // Step returns the replies that have come.
 func (s *Server) Step() (out []torch.Output, err error) {
 	expired := time.After(moment)
-	for {
+	for len(out) == 0 || len(s.done) > 0 && len(out) < cap(s.done) {
 		select {
 		case a := <-s.done:
 			one, err := s.take(a)
@@ -208,23 +207,11 @@ func (s *Server) Step() (out []torch.Output, err error) {
 				return nil, err
 			}
 			out = append(out, one)
-			if len(out) < cap(s.done) {
-				continue
-			}
-			return out, nil
-		default:
-		}
-		if len(out) > 0 {
-			return out, nil
-		}
-		select {
-		case a := <-s.done:
-			one, err := s.take(a)
-			return []torch.Output{one}, err
 		case <-expired:
-			return nil, nil
+			return out, nil
 		}
 	}
+	return out, nil
 }
 
 // take makes an output of an answer, and keeps it.

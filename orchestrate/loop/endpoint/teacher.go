@@ -57,8 +57,8 @@ func (t *Teacher) Close() {
 	}
 }
 
-// Score gives the log-prob of each token of each sequence given the ones before, at temperature 1; 0 of the first.
-func (t *Teacher) Score(ctx context.Context, sequences [][]int32) ([][]float32, error) {
+// Logprobs gives the log-prob of each token of each sequence given the ones before, at temperature 1; 0 of the first.
+func (t *Teacher) Logprobs(ctx context.Context, sequences [][]int32) ([][]float32, error) {
 	out := make([][]float32, len(sequences))
 	all := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError().WithMaxGoroutines(t.most)
 	for i, ids := range sequences {

@@ -3,14 +3,15 @@ package episode
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
 
+	"gyre/internal/masks"
 	"gyre/internal/nearest"
+	"gyre/internal/quote"
 )
 
 // record is an episode as its line has it.
@@ -27,9 +28,11 @@ type record struct {
 	Logprobs   []*float32             `json:"logprobs,omitempty"`
 	Rewards    [][]float64            `json:"rewards"` // token index, reward
 	Score      float64                `json:"score"`
-	Success    bool                   `json:"success"`
+	Success    *bool                  `json:"success"` // null: not known
 	Stop       string                 `json:"stop"`
-	Turns      [][]int                `json:"turns"` // observation, reply, end
+	Turns      [][]int                `json:"turns"`         // observation, reply, end
+	Cut        []int                  `json:"cut,omitempty"` // turns
+	States     []uint32               `json:"states,omitempty"`
 	Contexts   []int                  `json:"contexts,omitempty"`
 	Versions   [][]int                `json:"versions,omitempty"` // token, version
 	Mixed      [][2]int               `json:"mixed,omitempty"`    // from token, to before token
@@ -43,18 +46,17 @@ func Encode(e *Episode) ([]byte, error) {
 		return nil, err
 	}
 	r := record{Step: e.Step, Group: e.Group, Episode: e.Index, Tag: e.Tag, Label: e.Label, Gold: e.Gold, Seed: e.Seed,
-		IDs: e.IDs, Mask: make([]int, len(e.Mask)), Rewards: rewardPairs(e.Rewards), Score: e.Score, Success: e.Success,
-		Stop: e.Stop, Turns: make([][]int, len(e.Turns)), Contexts: e.Contexts, Mixed: e.Mixed}
-	for t, sampled := range e.Mask {
-		if sampled {
-			r.Mask[t] = 1
-		}
+		IDs: e.IDs, Mask: make([]int, len(e.Mask)), Rewards: rewardPairs(e.Rewards), Score: e.Score,
+		Stop: e.Stop, Turns: make([][]int, len(e.Turns)), Cut: e.Cut, States: e.States,
+		Contexts: e.Contexts, Mixed: e.Mixed}
+	if !e.Unjudged {
+		r.Success = &e.Success
 	}
 	if e.Logprob != nil {
 		r.Logprobs = make([]*float32, len(e.Logprob))
 	}
-	for t := range r.Logprobs {
-		if e.Mask[t] {
+	for t := range masks.Tokens(e.Mask) {
+		if r.Mask[t] = 1; r.Logprobs != nil {
 			r.Logprobs[t] = &e.Logprob[t]
 		}
 	}
@@ -86,7 +88,7 @@ func rewardPairs(rewards []Reward) [][]float64 {
 func Decode(line []byte, index int) (*Episode, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {
-		return nil, fmt.Errorf("not a JSON object: %w", explain(err))
+		return nil, fmt.Errorf("not a JSON object: %w", quote.JSON(err))
 	}
 	r := record{Episode: index}
 	fields := reflect.ValueOf(&r).Elem()
@@ -167,32 +169,19 @@ func decodeField(name string, raw json.RawMessage, to any) error {
 		return fmt.Errorf("field %q holds a null, expected numbers only", name)
 	}
 	if err := json.Unmarshal(raw, to); err != nil {
-		return fmt.Errorf("field %q: %w", name, explain(err))
+		return fmt.Errorf("field %q: %w", name, quote.JSON(err))
 	}
 	return nil
-}
-
-// explain turns the standard library's Go-flavoured message into one about JSON.
-func explain(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	expected := map[string]string{"int": "an integer", "int32": "an integer that fits in 32 bits",
-		"int64": "an integer", "float32": "a number", "float64": "a number", "string": "a string",
-		"bool":                       "true or false",
-		"map[string]json.RawMessage": "an object"}[wrong.Type.String()]
-	if expected == "" {
-		expected = "a list of numbers"
-	}
-	return fmt.Errorf("got %s, expected %s", wrong.Value, expected)
 }
 
 // episode is what a record says.
 func (r record) episode() (_ *Episode, err error) {
 	e := &Episode{Step: r.Step, Group: r.Group, Index: r.Episode, Tag: r.Tag, Label: r.Label, Gold: r.Gold,
-		Seed: r.Seed, IDs: r.IDs, Mask: make([]bool, len(r.Mask)), Score: r.Score, Success: r.Success, Stop: r.Stop,
-		Contexts: r.Contexts}
+		Seed: r.Seed, IDs: r.IDs, Mask: make([]bool, len(r.Mask)), Score: r.Score, Stop: r.Stop,
+		Contexts: r.Contexts, Cut: r.Cut, States: r.States}
+	if e.Unjudged = r.Success == nil; !e.Unjudged {
+		e.Success = *r.Success
+	}
 	for t, m := range r.Mask {
 		if m != 0 && m != 1 {
 			return nil, fmt.Errorf("mask[%d] = %d, expected 0 or 1", t, m)

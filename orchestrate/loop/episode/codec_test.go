@@ -107,7 +107,7 @@ func TestHandWrittenLineGetsDefaults(t *testing.T) {
 	}
 	want := &Episode{
 		Index: 1, IDs: []int32{4, 5, 6, 7}, Mask: []bool{false, true, false, true}, Rewards: []Reward{{1, 0.5}, {3, 1}},
-		Score: 1.5, Turns: []Turn{{0, 1, 2}, {2, 3, 4}},
+		Score: 1.5, Unjudged: true, Turns: []Turn{{0, 1, 2}, {2, 3, 4}},
 	}
 	if len(got) != 2 || !reflect.DeepEqual(got[1], want) {
 		t.Errorf("got %+v, want two episodes, the second %+v", got, want)
@@ -127,7 +127,7 @@ func TestRejections(t *testing.T) {
 		"component path": {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a/../../../b":[[1,1]]}}`,
 			`components: the name "a/../../../b": expected`},
 		"component text": {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":"x"}}`,
-			`"components.a": got string, expected a list of numbers`},
+			`"components.a": got string, expected a list`},
 		"misspelt components": {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"component":{}}`,
 			`did you mean "components"?`},
 		"misspelt field": {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"logprob":[null,-1]}`,

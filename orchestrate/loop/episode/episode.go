@@ -10,28 +10,21 @@
 // is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named components of
 // the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions":
 // [[12, 6], [40, 7]] says that the weights after 6 training steps drew from token 12 on, and those after 7 from token
-// 40 on.
+// 40 on. "cut": [1] says that the second turn's reply was cut off by rollout.max_tokens. "states": [77, 5, 77] says
+// that the third turn began in the state in which the first did.
 //
 // ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
 // unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the
-// file, and zero values for step, seed, tag, stop and success. A log-prob is null where the mask is 0; a number there
-// is read and ignored.
+// file, success unknown (null says the same), and zero values for step, seed, tag and stop. A log-prob is null where
+// the mask is 0; a number there is read and ignored.
 package episode
 
 import (
 	"fmt"
 
 	"gyre/envs"
+	"gyre/internal/masks"
 	"gyre/internal/statistics"
-)
-
-// Owner says who wrote a span of an episode's tokens.
-type Owner uint8
-
-const (
-	Template    Owner = iota // chat markup and prompts
-	Environment              // text from an environment: special tokens in it are ordinary text
-	Policy                   // sampled by the policy: the only tokens that are trained on
 )
 
 // Reward is an amount credited to one token.
@@ -68,8 +61,13 @@ type Episode struct {
 	// Score is the sum of rewards after penalties and normalisation: what filters, buckets and group advantages use.
 	Score   float64
 	Success bool
-	Stop    string // terminated | actions | turns | length | timeout | panic | error
-	Turns   []Turn
+	// Unjudged says that nobody knows whether the episode was a success: Success is false then (see Verdict).
+	Unjudged bool
+	Stop     string // terminated | actions | turns | length | timeout | panic | error
+	Turns    []Turn
+	Cut      []int // the turns, from 0, whose reply was cut off because it was as long as replies may be
+	// States are numbers of what the environment showed before each turn, equal where that was; nil = unknown.
+	States []uint32
 	// Contexts are the starts of the token sequences that IDs holds one after another, each of which the policy saw
 	// by itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the
 	// one before.
@@ -85,6 +83,17 @@ type Episode struct {
 	Metrics map[string]float64
 }
 
+// Verdict says whether an episode was a success, to people.
+func Verdict(success, unjudged bool) string {
+	switch {
+	case unjudged:
+		return "success unknown"
+	case success:
+		return "solved"
+	}
+	return "not solved"
+}
+
 // SequenceStart is where the sequence begins that holds a token.
 func (e *Episode) SequenceStart(token int) (start int) {
 	for _, next := range e.Contexts {
@@ -96,15 +105,7 @@ func (e *Episode) SequenceStart(token int) (start int) {
 }
 
 // PolicyTokens counts the tokens the policy sampled.
-func (e *Episode) PolicyTokens() int {
-	n := 0
-	for _, m := range e.Mask {
-		if m {
-			n++
-		}
-	}
-	return n
-}
+func (e *Episode) PolicyTokens() int { return masks.Count(e.Mask) }
 
 // Return is the sum of the rewards: the score before normalisation.
 func (e *Episode) Return() float64 { return Sum(e.Rewards) }
@@ -236,6 +237,14 @@ func (e *Episode) checkTurns() error {
 				i, turn.Observation, turn.Reply, turn.End, previous, len(e.IDs))
 		}
 		previous = turn.End
+	}
+	if e.States != nil && len(e.States) != len(e.Turns) {
+		return fmt.Errorf("states has %d entries, expected %d (one per turn)", len(e.States), len(e.Turns))
+	}
+	for i, turn := range e.Cut {
+		if turn < 0 || turn >= len(e.Turns) {
+			return fmt.Errorf("cut[%d] = %d, expected one of the %d turns, from 0", i, turn, len(e.Turns))
+		}
 	}
 	return nil
 }

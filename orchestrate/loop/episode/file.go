@@ -1,45 +1,30 @@
 package episode
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"iter"
-	"os"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/lines"
 )
 
 // Read streams the episodes of a JSONL file. The first error ends the stream; it names file, line and field. Blank
 // lines are skipped.
 func Read(path string) iter.Seq2[*Episode, error] {
 	return func(yield func(*Episode, error) bool) {
-		file, err := os.Open(path)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer file.Close()
-		reader := bufio.NewReaderSize(file, 1<<16)
-		for number, index := 1, 0; ; number++ {
-			line, readErr := reader.ReadBytes('\n')
-			if readErr != nil && readErr != io.EOF {
-				yield(nil, fmt.Errorf("%s:%d: %w", path, number, readErr))
-				return
+		index := 0
+		for line, err := range lines.Read(path) {
+			if err == nil && len(line.Text) == 0 {
+				continue
 			}
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				e, err := Decode(line, index)
-				if err != nil {
-					yield(nil, fmt.Errorf("%s:%d: %w", path, number, err))
-					return
-				}
-				index++
-				if !yield(e, nil) {
-					return
+			var e *Episode
+			if err == nil {
+				if e, err = Decode(line.Text, index); err != nil {
+					err = line.Fault(err)
 				}
 			}
-			if readErr == io.EOF {
+			index++
+			if !yield(e, err) || err != nil {
 				return
 			}
 		}

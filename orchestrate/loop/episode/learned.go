@@ -2,14 +2,14 @@ package episode
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/lines"
+	"gyre/internal/quote"
 )
 
 // Learned is what an update knew of the sampled tokens of one episode beside what the episode itself says. One line of
@@ -76,18 +76,17 @@ func WriteLearned(path string, list []Learned) error {
 
 // ReadLearned reads a step's lines by episode.
 func ReadLearned(path string) (map[int]Learned, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	out, number := map[int]Learned{}, 0
-	for line := range bytes.Lines(data) {
+	out := map[int]Learned{}
+	for line, err := range lines.Read(path) {
+		if err != nil {
+			return nil, err
+		}
 		var l Learned
-		if number++; len(bytes.TrimSpace(line)) == 0 {
+		if len(line.Text) == 0 {
 			continue
 		}
-		if err := json.Unmarshal(line, &l); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, number, explain(err))
+		if err := json.Unmarshal(line.Text, &l); err != nil {
+			return nil, line.Fault(quote.JSON(err))
 		}
 		out[l.Episode] = l
 	}

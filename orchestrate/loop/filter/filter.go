@@ -27,8 +27,8 @@ type Member struct {
 	Length  int     // sampled tokens
 }
 
-// Selection says which groups stay.
-type Selection struct {
+// Result says which groups stay.
+type Result struct {
 	Kept     []int     // indices of the kept groups, ascending
 	Std      []float64 // unbiased standard deviation of each group's scores, to 12 digits; NaN for one member
 	Unscored []int     // groups dropped because their score is not a finite number
@@ -58,12 +58,12 @@ type Means struct {
 // A group with a score that is not finite is dropped: one with such a member always, a single-member group under a
 // variance metric (its unbiased standard deviation does not exist) whenever there is a selection to make. When the
 // options ask for nothing (top_p, value >= 1, include_zero) all groups with finite members are kept.
-func Apply(groups [][]Member, options config.Filter) Selection {
+func Apply(groups [][]Member, options config.Filter) Result {
 	metric := metrics[options.Metric]
 	rewards, measured := summarise(groups, "reward"), summarise(groups, metric.quantity)
 	everything := options.Strategy == "none" ||
 		options.Strategy == "top_p" && options.Value >= 1 && options.IncludeZero
-	var out Selection
+	var out Result
 	scores := make([]float64, len(groups))
 	for g := range groups {
 		scores[g] = metric.score(measured[g])
@@ -128,7 +128,7 @@ func means(groups []summary, sums bool) Means {
 
 // LossScale is the factor on advantages that answers for the groups left out: with fewer groups there are fewer
 // optimizer steps, and "linear" (the kept ratio) or "sqrt" (its root) keep the size of a step's update in proportion.
-func (s Selection) LossScale(mode string) float64 {
+func (s Result) LossScale(mode string) float64 {
 	switch mode {
 	case "linear":
 		return s.Metrics.Ratio

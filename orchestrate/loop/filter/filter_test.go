@@ -1,10 +1,15 @@
 package filter
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/cockroachdb/datadriven"
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
@@ -26,159 +31,100 @@ func scored(scores ...float64) [][]Member {
 }
 
 // logged are the metrics of a selection.
-func logged(s Selection) map[string]float64 {
+func logged(s Result) map[string]float64 {
 	line := log.Line{}
 	line.Add(s.Metrics)
 	return line.Floats()
 }
 
-func TestSelectionVectors(t *testing.T) {
-	eightTenths := []float64{.1, .1, .1, .1, .1, .1, .1, .1}
-	for _, c := range []struct {
-		strategy, mode, direction string
-		value                     float64
-		includeZero               bool
-		scores                    []float64
-		want                      []int
-	}{
-		{"top_p", "linear", "largest", 0.6, true, []float64{4, 3, 2, 1}, []int{0, 1}},
-		{"top_p", "linear", "largest", 0.6, true, []float64{0, 0, 0}, nil},
-		{"top_p", "linear", "largest", 0.9, true, []float64{0, 0, 0}, nil},
-		{"top_p", "linear", "largest", 0.9, false, []float64{0, 0, 0}, nil},
-		{"top_p", "linear", "largest", 0.9, false, []float64{10, 1, 0, 0}, []int{0}},
-		{"top_p", "linear", "largest", 0.9, false, []float64{4, 2, 0, 0}, []int{0, 1}},
-		{"top_p", "linear", "largest", 0.9, false, []float64{3, 1, 1, 0}, []int{0, 1, 2}},
-		{"top_p", "softmax", "largest", 0.6, true, []float64{1, 1, 1}, []int{0, 1}},
-		{"top_p", "softmax", "largest", 0.9, false, []float64{10, 1, 0, 0}, []int{0}},
-		{"top_p", "softmax", "largest", 0.9, false, []float64{4, 2, 0, 0}, []int{0, 1}},
-		{"top_p", "softmax", "largest", 0.6, false, []float64{1, 1, 1, 0}, []int{0, 1}},
-		{"top_p", "linear", "largest", 1, true, []float64{0, -3, 2}, []int{0, 1, 2}},
-		{"top_p", "softmax", "smallest", 1, true, []float64{0, -3, 2}, []int{0, 1, 2}},
-		{"top_p", "linear", "largest", 1, false, []float64{0, -3, 2}, []int{1, 2}},
-		{"none", "", "largest", 0, false, []float64{0, -3, 2}, []int{0, 1, 2}},
-		{"top_p", "linear", "largest", .9, true, []float64{2, 1.5, 1, .5, 0, 0, 0, 0}, []int{0, 1, 2}},
-		{"top_p", "softmax", "largest", .9, true, []float64{2, 1.5, 1, .5, 0, 0, 0, 0}, []int{0, 1, 2, 3, 4, 5}},
-		{"top_p", "linear", "largest", .9, true, []float64{4.2, 4, .05, 0, 0, 0, 0, 0}, []int{0, 1}},
-		{"top_p", "softmax", "largest", .9, true, []float64{4.2, 4, .05, 0, 0, 0, 0, 0}, []int{0, 1}},
-		{"top_p", "linear", "largest", .9, true, eightTenths, []int{0, 1, 2, 3, 4, 5, 6, 7}},
-		{"top_p", "softmax", "largest", .9, true, eightTenths, []int{0, 1, 2, 3, 4, 5, 6, 7}},
-		{"top_p", "linear", "largest", .9, true, []float64{3, 1, .5, .2, .1, .05, .02, .01}, []int{0, 1, 2}},
-		{"top_p", "softmax", "largest", .9, true, []float64{3, 1, .5, .2, .1, .05, .02, .01}, []int{0, 1, 2, 3, 4, 5}},
-		// Below the slack nothing is kept; ascending order meets the zeros first and keeps nothing either.
-		{"top_p", "linear", "largest", .9, true, []float64{.005, .005}, nil},
-		{"top_p", "linear", "smallest", .9, true, []float64{0, 1, 2}, nil},
-		{"top_p", "linear", "smallest", .6, false, []float64{0, 3, 1, 2}, []int{1, 2, 3}},
-		{"top_p", "linear", "smallest", .4, false, []float64{0, 3, 1, 2}, []int{2, 3}},
-		{"top_p", "softmax", "smallest", .6, true, []float64{0, 3, 1, 2}, []int{0}},
-		{"top_p", "linear", "largest", .5, true, []float64{-1, -2}, nil},
-		// Shares are of all groups, dropped ones included; ties go to the lower index.
-		{"top_k", "", "largest", .5, true, []float64{1, 2, 2, 2}, []int{1, 2}},
-		{"top_k", "", "largest", .5, false, []float64{0, 0, 3, 0}, []int{2}},
-		{"top_k", "", "largest", .75, false, []float64{0, 1, 2, 3}, []int{1, 2, 3}},
-		{"top_k", "", "smallest", .5, true, []float64{4, 3, 3, 3}, []int{1, 2}},
-		{"top_k", "", "largest", .1, true, []float64{1, 2}, []int{1}},
-		{"top_k_abs", "", "largest", 2.9, true, []float64{1, 5, 3}, []int{1, 2}},
-		{"top_k_abs", "", "smallest", 9, true, []float64{1, 5, 3}, []int{0, 1, 2}},
-		{"min_p", "", "largest", .5, true, []float64{1, 2, 4, 3.9}, []int{1, 2, 3}},
-		{"min_p", "", "smallest", .5, true, []float64{1, 1.99, 2.1}, []int{0, 1}},
-	} {
-		o := options(c.strategy, c.value, c.includeZero)
-		o.ProbMode, o.Type = c.mode, c.direction
-		if got := Apply(scored(c.scores...), o); !slices.Equal(got.Kept, c.want) {
-			t.Errorf("%s %s %s %g include_zero %v of %v: kept %v, want %v", c.strategy, c.mode, c.direction, c.value,
-				c.includeZero, c.scores, got.Kept, c.want)
+// TestSelection applies the options of a directive to the groups below it.
+func TestSelection(t *testing.T) {
+	datadriven.RunTest(t, "testdata/selection", func(t *testing.T, d *datadriven.TestData) string {
+		o, show := directive(t, d)
+		s := Apply(rowsOf(t, d), o)
+		out := "kept " + indices(s.Kept)
+		if len(s.Unscored) > 0 {
+			out += ", unscored " + indices(s.Unscored)
 		}
-	}
-}
-
-func TestRewardMetrics(t *testing.T) {
-	s := Apply([][]Member{{{Score: 10}, {Score: 11}}, {{Score: 0}, {Score: 5}}}, options("top_k", .5, true))
-	if !slices.Equal(s.Kept, []int{0}) {
-		t.Errorf("mean reward: kept %v, want the first group", s.Kept)
-	}
-	o := options("top_k", .5, true)
-	o.Metric = "reward_sum"
-	s = Apply([][]Member{{{Score: 4}, {Score: 6}}, {{Score: 1}, {Score: 5}}, {{Score: 3}, {Score: 4}},
-		{{Score: 0}, {Score: 1}}}, o)
-	if !slices.Equal(s.Kept, []int{0, 2}) || s.Metrics.Ratio != .5 {
-		t.Errorf("reward_sum: kept %v (%g), want 0 and 2 (0.5)", s.Kept, s.Metrics.Ratio)
-	}
-	for name, want := range map[string]float64{
-		"in_group_reward_sum": 6, "chosen_in_group_reward_sum": 8.5,
-		"in_group_mean": 3, "chosen_in_group_reward_mean": 4.25,
-		"in_group_max": 4, "chosen_in_group_std": (math.Sqrt2 + math.Sqrt2/2) / 2,
-		"filter_kept_count": 2, "filter_kept_ratio": .5, "filter_zero_count": 0,
-		"filter_unscored_count": 0,
-	} {
-		if got, ok := logged(s)[name]; !ok || math.Abs(got-want) > 1e-12 {
-			t.Errorf("%s = %v, want %v", name, got, want)
-		}
-	}
-}
-
-func TestDeviationHasOneDegreeOfFreedomLess(t *testing.T) {
-	o := options("top_k_abs", 1, true)
-	o.Metric = "reward_variance"
-	s := Apply([][]Member{{{Score: 1}, {Score: 1}}, {{Score: 10.9}, {Score: -1.1}, {Score: -1}, {Score: -1}}}, o)
-	if !slices.Equal(s.Kept, []int{1}) || s.Std[0] != 0 || math.Abs(s.Std[1]-5.966853) > 1e-6 {
-		t.Errorf("kept %v, deviation %v; want group 1 with 5.966853", s.Kept, s.Std)
-	}
-	if logged(s)["filter_zero_count"] != 1 {
-		t.Errorf("zero count %v, want 1", logged(s)["filter_zero_count"])
-	}
-}
-
-func TestEntropyAndLength(t *testing.T) {
-	groups := [][]Member{{{Entropy: 1, Length: 8}, {Entropy: 3, Length: 2}},
-		{{Entropy: 2.5, Length: 4}, {Entropy: 2.5, Length: 5}}}
-	for metric, want := range map[string]int{"entropy": 1, "entropy_variance": 0, "length": 0} {
-		o := options("top_k_abs", 1, true)
-		o.Metric = metric
-		s := Apply(groups, o)
-		if !slices.Equal(s.Kept, []int{want}) {
-			t.Errorf("%s: kept %v, want %d", metric, s.Kept, want)
-		}
-		if _, ok := logged(s)["in_group_reward_std"]; !ok {
-			t.Errorf("%s: the reward deviation is not logged", metric)
-		}
-	}
-	o := options("top_k_abs", 1, true)
-	o.Metric = "length"
-	if got := logged(Apply(groups, o))["chosen_in_group_length_mean"]; got != 5 {
-		t.Errorf("chosen length %v, want 5", got)
-	}
-}
-
-func TestScoresThatAreNoNumbers(t *testing.T) {
-	nan := math.NaN()
-	groups := [][]Member{{{Score: nan}, {Score: 1}}, {{Score: 0}, {Score: 1}}, {{Score: math.Inf(1)}, {Score: 1}}}
-	for _, o := range []config.Filter{options("top_p", 1, true), options("top_k", 1, true), options("none", 0, true)} {
-		s := Apply(groups, o)
-		if !slices.Equal(s.Kept, []int{1}) || !slices.Equal(s.Unscored, []int{0, 2}) ||
-			logged(s)["filter_unscored_count"] != 2 {
-			t.Errorf("%s: kept %v, unscored %v; want 1 kept", o.Strategy, s.Kept, s.Unscored)
-		}
-		for name, v := range logged(s) {
+		line := logged(s)
+		for name, v := range line {
 			if !statistics.Finite(v) {
-				t.Errorf("%s = %v is not a number to log", name, v)
+				d.Fatalf(t, "%s = %v is not a number to log", name, v)
 			}
 		}
+		for _, name := range show {
+			if v, ok := line[name]; ok {
+				out += fmt.Sprintf("\n%s = %.12g", name, v)
+			} else if name == "deviations" {
+				out += fmt.Sprintf("\n%s = %s", name, strings.Trim(fmt.Sprintf("%.7g", s.Std), "[]"))
+			} else {
+				out += "\n" + name + " is not logged"
+			}
+		}
+		return out
+	})
+}
+
+// directive reads the options of a directive, and the metrics that it asks for.
+func directive(t *testing.T, d *datadriven.TestData) (o config.Filter, show []string) {
+	o = options(d.CmdArgs[0].Key, 0, false)
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "value":
+			arg.Scan(t, 0, &o.Value)
+		case "mode":
+			arg.Scan(t, 0, &o.ProbMode)
+		case "type":
+			arg.Scan(t, 0, &o.Type)
+		case "metric":
+			arg.Scan(t, 0, &o.Metric)
+		case "include_zero":
+			o.IncludeZero = true
+		case "show":
+			show = arg.Vals
+		default:
+			d.Fatalf(t, "%s is no option", arg.Key)
+		}
 	}
-	// Single-member groups have no deviation: kept only when nothing is selected.
-	single := [][]Member{{{Score: 1}}, {{Score: 2}}}
-	o := options("top_p", 1, true)
-	o.Metric = "reward_variance"
-	if s := Apply(single, o); len(s.Kept) != 2 {
-		t.Errorf("no selection: kept %v of two single-member groups", s.Kept)
+	return o, show
+}
+
+// rowsOf reads the groups of a directive: see testdata/selection.
+func rowsOf(t *testing.T, d *datadriven.TestData) (groups [][]Member) {
+	number := func(text string) float64 {
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		return x
 	}
-	o.Value = .9
-	if s := Apply(single, o); len(s.Kept) != 0 {
-		t.Errorf("top_p 0.9: kept %v of two groups without a deviation", s.Kept)
+	if d.Cmd == "scores" {
+		var scores []float64
+		for _, word := range strings.Fields(d.Input) {
+			scores = append(scores, number(word))
+		}
+		return scored(scores...)
 	}
+	for line := range strings.Lines(d.Input) {
+		var group []Member
+		for _, word := range strings.Fields(line) {
+			parts := append(strings.Split(word, "/"), "0", "0")
+			group = append(group, Member{number(parts[0]), number(parts[1]), int(number(parts[2]))})
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+func indices(list []int) string {
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Trim(fmt.Sprint(list), "[]")
 }
 
 func TestLossScale(t *testing.T) {
-	s := Selection{Metrics: Metrics{Ratio: .25}}
+	s := Result{Metrics: Metrics{Ratio: .25}}
 	for mode, want := range map[string]float64{"none": 1, "linear": .25, "sqrt": .5} {
 		if got := s.LossScale(mode); got != want {
 			t.Errorf("%s: %v, want %v", mode, got, want)

@@ -2,7 +2,7 @@
 // how right that was.
 //
 //	groups of episodes · update ──Predict──▶ Prediction ──Ledger.Updated──▶ Ledger ◀──Ledger.Validated── validations
-//	                                                                          └──▶ Score
+//	                                                                          └──▶ Verification
 //
 // The policy gradient theorem (Sutton et al. 2000) gives the change of the expected reward J under a change Δθ of the
 // weights as ⟨∇J, Δθ⟩ + O(‖Δθ‖²). Groups of episodes are independent draws of ∇J. Package gradients takes the inner

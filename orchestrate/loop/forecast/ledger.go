@@ -18,14 +18,15 @@ type Ledger struct {
 	Freedom   float64 `json:"freedom"`   // the least of them
 	// Before is the mean reward of each task of the last validation.
 	Before map[string]float64 `json:"before,omitempty"`
-	Scored int                `json:"scored"` // predictions that were compared with a validation
-	Right  int                `json:"right"`  // of them, those whose interval held what came
+	// predictions that were compared with a validation
+	Verified int `json:"scored"`
+	Right    int `json:"right"` // of them, those whose interval held what came
 	// Squares sums the squares of how many standard errors each was off.
 	Squares float64 `json:"squares"`
 }
 
-// Score compares what was predicted since the last validation with what came.
-type Score struct {
+// Verification compares what was predicted since the last validation with what came.
+type Verification struct {
 	Predicted float64 `metric:"predicted" unit:"reward" doc:"change since the last validation, by the predictions of its updates (of those that were analysed, for all)"`
 	Low       float64 `metric:"low" unit:"reward" doc:"lower end of the 90 % interval of what this validation measures: the error of the prediction and that of the two validations, wider where earlier predictions of the run were off by more"`
 	High      float64 `metric:"high" unit:"reward" doc:"upper end"`
@@ -38,7 +39,7 @@ type Score struct {
 // leaves out: where the predictions of a run were off by more, by the root of their mean square, the next intervals are
 // as much wider.
 func (l *Ledger) Widening() float64 {
-	return math.Sqrt(max(1, l.Squares/float64(max(l.Scored, 1))))
+	return math.Sqrt(max(1, l.Squares/float64(max(l.Verified, 1))))
 }
 
 // Updated takes the prediction of an update; nil where none was made.
@@ -53,30 +54,30 @@ func (l *Ledger) Updated(p *Prediction) {
 	l.Variance += p.Error * p.Error
 }
 
-// Validated takes the mean reward of each task of a validation. It gives the score of what was predicted since the one
-// before; nil where nothing was, or fewer than three tasks are in both. An update without a prediction counts as the
-// others did on average.
-func (l *Ledger) Validated(tasks map[string]float64) *Score {
-	var score *Score
+// Validated takes the mean reward of each task of a validation. It verifies what was predicted since the one before;
+// nil where nothing was, or fewer than three tasks are in both. An update without a prediction counts as the others did
+// on average.
+func (l *Ledger) Validated(tasks map[string]float64) *Verification {
+	var found *Verification
 	if came := l.changes(tasks); l.Predicted > 0 && len(came) > 2 {
 		times := float64(l.Steps) / float64(l.Predicted)
-		s := Score{Predicted: times * l.Change, Came: statistics.Mean(came)}
+		v := Verification{Predicted: times * l.Change, Came: statistics.Mean(came)}
 		measured := statistics.Deviation(came) / math.Sqrt(float64(len(came)))
 		deviation := math.Hypot(times*math.Sqrt(l.Variance), measured)
 		half := l.Widening() * deviation * statistics.Student((1+Confidence)/2, min(l.Freedom, float64(len(came)-1)))
-		s.Low, s.High = s.Predicted-half, s.Predicted+half
-		l.Scored++
+		v.Low, v.High = v.Predicted-half, v.Predicted+half
+		l.Verified++
 		if deviation > 0 {
-			l.Squares += (s.Came - s.Predicted) * (s.Came - s.Predicted) / deviation / deviation
+			l.Squares += (v.Came - v.Predicted) * (v.Came - v.Predicted) / deviation / deviation
 		}
-		if s.Inside = s.Low <= s.Came && s.Came <= s.High; s.Inside {
+		if v.Inside = v.Low <= v.Came && v.Came <= v.High; v.Inside {
 			l.Right++
 		}
-		s.Right = float64(l.Right) / float64(l.Scored)
-		score = &s
+		v.Right = float64(l.Right) / float64(l.Verified)
+		found = &v
 	}
-	*l = Ledger{Before: tasks, Scored: l.Scored, Right: l.Right, Squares: l.Squares}
-	return score
+	*l = Ledger{Before: tasks, Verified: l.Verified, Right: l.Right, Squares: l.Squares}
+	return found
 }
 
 // changes are those of the tasks that both validations have.

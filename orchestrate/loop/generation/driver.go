@@ -6,9 +6,9 @@
 //	err := driver.Submit(generation.Request{Request: request, Grown: func(p generation.Piece) { fmt.Print(p.Text) }})
 //	err = driver.Run(ctx, func(out torch.Output) error { … })
 //
-// The text of a growing reply is well-formed UTF-8 at any moment, holds no special token, and ends before a
-// stop string of the request: what could still become part of one is held back. A driver belongs to one goroutine, as
-// its engine does.
+// The text of a growing reply is well-formed UTF-8 at any moment, holds special tokens that delimit and none that ends
+// it, and ends before a stop string of the request: what could still become part of one is held back. A driver belongs
+// to one goroutine, as its engine does.
 package generation
 
 import (

@@ -30,7 +30,7 @@ type Sampler interface {
 type Shared struct {
 	turn chan struct{} // holds the turn of whoever has it
 
-	mu                        sync.Mutex // of all below, and of the engine's calls
+	mu                        sync.Mutex // guards what follows, and the engine's calls
 	engine                    Sampler    // nil before Use
 	members, waiting, playing int
 	begun, ended              chan struct{}      // closed when the next round begins, and when the round at hand ends

@@ -44,12 +44,9 @@ func (t *Text) release(waits func() int) string {
 		t.stopped = true
 		return bpe.ToValidUTF8(string(t.held[:at]))
 	}
-	return t.take(len(t.held) - waits())
-}
-
-func (t *Text) take(n int) string {
-	text := bpe.ToValidUTF8(string(t.held[:n]))
-	t.held = slices.Delete(t.held, 0, n)
+	certain := len(t.held) - waits()
+	text := bpe.ToValidUTF8(string(t.held[:certain]))
+	t.held = slices.Delete(t.held, 0, certain)
 	return text
 }
 

@@ -98,7 +98,7 @@ func Estimate(episodes []Rewarded, c config.Components, weights map[string]float
 		}
 		out.Weights, rewards = append(out.Weights, weight), append(rewards, own)
 	}
-	estimator, complete := a.Estimation(), negligible(rest, episodes)
+	estimator, complete := advantage.From(a), negligible(rest, episodes)
 	estimator.SoftReweight, estimator.LengthWeight, estimator.ZeroTaskAdvantage = false, false, false
 	var shares [][][]float64
 	if exact {
@@ -115,7 +115,7 @@ func Estimate(episodes []Rewarded, c config.Components, weights map[string]float
 			shares = append(shares, alone(trajectories, own, estimator))
 		}
 		e := advantage.Find(a.Advantage)
-		out.Linear = complete && !e.Whitens && !e.Critic && (e.Divisor == nil || !a.NormByStd)
+		out.Linear = complete && !e.Whitens && !a.UsesCritic() && !e.Adapts && !(a.Divides() && a.NormByStd)
 	}
 	out.collect(trajectories, append(shares, advantage.Compute(trajectories, estimator, 1).Advantages))
 	return out

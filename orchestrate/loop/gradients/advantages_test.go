@@ -47,6 +47,7 @@ func walked(r *rand.Rand, episodes []Rewarded, weights map[string]float64) {
 		score := e.Rewards[len(e.Rewards)-1]
 		e.Mask, e.Rewards, e.Values, e.TurnEnds = make([]bool, n), make([]float64, n), make([]float64, n),
 			[]int{2, n - 1}
+		e.States = []int{i % 2, 1}
 		for t := range n {
 			e.Mask[t], e.Values[t] = t != 0 && t != 3, r.NormFloat64()
 		}
@@ -68,12 +69,12 @@ func TestExactPartsAddUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
 	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "bi_level_gae",
-		"reinforce_pp"} {
+		"reinforce_pp", "reinforce", "james_stein", "gigpo", "mt_grpo", "turn_grpo", "turn_rloo"} {
 		for _, normed := range []bool{true, false} {
 			for _, penalty := range []bool{false, true} {
 				episodes := drawn(r, weights, penalty)
 				algorithm := config.Algorithm{Advantage: estimator, NormByStd: normed, Gamma: .9, Lambda: .8,
-					HighLevelGamma: .7}
+					HighLevelGamma: .7, StepWeight: 1}
 				tokenwise := !algorithm.ComparesEpisodes()
 				if tokenwise {
 					walked(r, episodes, weights)
@@ -119,7 +120,7 @@ func TestExactPartsAddUp(t *testing.T) {
 				for _, e := range episodes {
 					trajectories = append(trajectories, e.Trajectory)
 				}
-				run := advantage.Compute(trajectories, algorithm.Estimation(), 1)
+				run := advantage.Compute(trajectories, advantage.From(algorithm), 1)
 				for i, own := range run.Advantages {
 					if got, want := a.Total[i], advantage.SampledMean(own, trajectories[i].Mask); got != want {
 						t.Errorf("%s: the total's advantage %d is %v, the run's %v", estimator, i, got, want)
@@ -212,7 +213,7 @@ func TestIndependentPartsThatAddUp(t *testing.T) {
 		r := rand.New(rand.NewPCG(9, 9))
 		episodes := drawn(r, weights, c.penalty)
 		algorithm := config.Algorithm{Advantage: c.estimator, NormByStd: c.normed, Gamma: .9, Lambda: .8,
-			HighLevelGamma: .7}
+			HighLevelGamma: .7, StepWeight: 1}
 		if !algorithm.ComparesEpisodes() {
 			walked(r, episodes, weights)
 		}

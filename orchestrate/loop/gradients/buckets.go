@@ -9,6 +9,7 @@ import (
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 )
 
 // Group is one group of episodes as the bucketing sees it.
@@ -127,7 +128,7 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 		whole.Groups = append(whole.Groups, bucket.Groups...)
 	}
 	report := &Report{Options: o, Terms: s.names(),
-		Plan: NewPlan(entries(m.named), len(s.Columns), len(whole.Groups), len(buckets), o)}
+		Plan: experiment.PlanBuckets(o.Analysis, entries(m.named), len(s.Columns), len(whole.Groups), len(buckets))}
 	m.keep = report.Plan.Keep
 	if o.Profile == Exact {
 		report.layers = layers(m.named)
@@ -138,20 +139,20 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 			rows = rows[:len(rows)-len(rows)%o.PaperRanks]
 		}
 		if len(rows) > 0 { // RAGEN skips other buckets
-			report.Results = append(report.Results, newResult(bucket, s.Batch, rows, o.Buckets == "staleness"))
+			report.Results = append(report.Results, newResult(bucket, s.Batch, rows))
 		}
 	}
 	if len(report.Results) == 0 {
 		return nil, fmt.Errorf("%d rows are fewer than %d ranks", s.Batch.Len(), o.PaperRanks)
 	}
-	for columns := range slices.Chunk(s.Columns, o.atOnce(len(s.Columns))) {
+	for columns := range slices.Chunk(s.Columns, o.AtOnce(len(s.Columns))) {
 		some := s
 		some.Columns = columns
 		if err := m.measure(some, buckets, report); err != nil {
 			return nil, err
 		}
 	}
-	if o.Profile == Exact && o.Statistics {
+	if o.Profile == Exact {
 		if err := report.compare(); err != nil {
 			return nil, err
 		}
@@ -175,7 +176,7 @@ func (m *measurement) measure(s Subject, buckets []Bucket, report *Report) error
 		return nil
 	}
 	add := func(rows []int, into buffers) ([]float64, error) { return s.take(rows).backward(m.ctx, into) }
-	sums, err := m.sums(buckets, s.names(), o.Statistics, add)
+	sums, err := m.sums(buckets, s.names(), add)
 	if err != nil {
 		return err
 	}
@@ -198,10 +199,20 @@ const (
 // seq-mean-token-sum-norm divides by.
 type Options struct {
 	config.Analysis
+	Confidence  float64 // of the intervals
 	MiniBatch   int
 	Aggregation string
 	Width       int
 	Pulls       bool // what groups do to the task's gradient outlives the measurement
+}
+
+// Confidence of the intervals of gradients.
+const Confidence = 0.95
+
+// OptionsOf are a configuration's.
+func OptionsOf(c *config.Config) Options {
+	return Options{Analysis: c.Analysis, Confidence: Confidence, MiniBatch: c.Actor.MiniBatch,
+		Aggregation: c.Actor.LossAggregation}
 }
 
 // describe says by which procedure the numbers were made.
@@ -210,63 +221,5 @@ func (o Options) describe() string {
 		return fmt.Sprintf("paper profile: mean norm of mini-batches of %d, micro-batches of %d, ranks %d",
 			o.MiniBatch, o.PaperMicroBatch, o.PaperRanks)
 	}
-	if !o.Statistics {
-		return "exact profile"
-	}
 	return fmt.Sprintf("exact profile, %g%% intervals", 100*o.Confidence)
-}
-
-// atOnce is how many of the loss terms are measured at once.
-func (o Options) atOnce(terms int) int {
-	if o.LowMemory {
-		return 1
-	}
-	return terms
-}
-
-// Passes is how often the batch goes forward for so many loss terms.
-func (o Options) Passes(terms int) int {
-	passes := terms / o.atOnce(terms)
-	if o.Profile == Paper {
-		passes *= 2 // the buckets, and all of them again
-	}
-	return passes
-}
-
-// Plan is what a measurement of buckets will hold in memory, besides a micro-batch's activations.
-type Plan struct {
-	Buffers int   // buffers of the size of the model, all loss terms together
-	Bytes   int64 // of the buffers and sketches
-	Keep    bool  // every group's gradient is kept: inner products are exact
-	Passes  int   // forward passes over the batch
-}
-
-// NewPlan plans for a model's parameter count and the loss terms, groups and buckets of a batch.
-func NewPlan(parameters int64, terms, groups, buckets int, o Options) Plan {
-	p := Plan{Passes: o.Passes(terms)}
-	switch {
-	case o.Profile == Paper:
-		p.Buffers = o.atOnce(terms)
-	case !o.Statistics:
-		p.Buffers = 2 * o.atOnce(terms)
-	default:
-		p.Buffers = (groups + buckets + 1) * terms
-		if p.Keep = !o.LowMemory && int64(p.Buffers)*4*parameters <= int64(o.MemoryMiB)<<20; !p.Keep {
-			p.Buffers, p.Bytes = 3*o.atOnce(terms), int64(groups*terms)*4*bucketSketch
-		}
-	}
-	p.Bytes += int64(p.Buffers) * 4 * parameters
-	return p
-}
-
-func (p Plan) String() string {
-	what := ""
-	if p.Keep {
-		what = ", every group's gradient kept"
-	}
-	passes := "one forward pass"
-	if p.Passes > 1 {
-		passes = fmt.Sprintf("%d forward passes", p.Passes)
-	}
-	return fmt.Sprintf("%d gradient buffers, %.1f MiB%s, %s", p.Buffers, float64(p.Bytes)/(1<<20), what, passes)
 }

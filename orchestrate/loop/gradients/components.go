@@ -6,37 +6,24 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/train"
 	"gyre/torch"
 )
 
 // ComponentOptions choose what is measured of reward components beside the whole batch.
 type ComponentOptions struct {
-	Buckets      []Bucket // nil: the whole batch only
-	Permutations int      // rounds behind the bands; 0: no bands
-	Confidence   float64  // of the bands
-	Seed, Step   uint64   // of the permutations
-	// Keep sees the gradients of the whole batch before they are freed.
-	Keep func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error
+	Permutations int               // rounds behind the bands; 0: no bands
+	Confidence   float64           // of the bands
+	Seed, Step   uint64            // of the permutations
+	Keep         func(Taken) error // sees the gradients of the whole batch before they are freed
 }
 
-// ComponentBuffers is how many gradient buffers a measurement of components and of so many other loss terms holds.
-func ComponentBuffers(components, terms int, buckets bool) int {
-	n := components + terms + 1 // and the total
-	if buckets {
-		n *= 2
-	}
-	return n + 1 // and an episode's own
-}
-
-// ComponentBytes is what a measurement of so many parameters and episodes holds besides a forward pass.
-func ComponentBytes(parameters int64, buffers, samples, permutations int) int64 {
-	bytes := int64(buffers) * 4 * parameters
-	if permutations > 0 {
-		n, rounds := int64(samples), int64(permutations+1)/2
-		bytes += 2*n*episodeSketch*4 + n*n*12 + n*rounds*8*int64(buffers)
-	}
-	return bytes
+// Taken are gradients under their names, and the parameters that each of them is of.
+type Taken struct {
+	Names      []string
+	Gradients  []*torch.Gradients
+	Parameters []torch.Parameter
 }
 
 // compared is one of the gradients that are compared: of a reward component or of the total, with its advantages, or
@@ -81,8 +68,8 @@ func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantage
 	if o.Permutations > 0 {
 		m.sketches = make([][]float32, s.Batch.Len())
 	}
-	report.Bytes = ComponentBytes(entries(own.named),
-		ComponentBuffers(len(a.Names), len(m.list)-len(a.Names)-1, o.Buckets != nil), s.Batch.Len(), o.Permutations)
+	report.Bytes = experiment.ComponentBytes(entries(own.named),
+		experiment.ComponentBuffers(len(a.Names), len(m.list)-len(a.Names)-1), s.Batch.Len(), o.Permutations)
 	fresh := torch.NewOwnGradients // no other rank has a part in an episode's own
 	if s.Policy.OneByOne() {
 		fresh = torch.NewGradients
@@ -93,17 +80,15 @@ func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantage
 	}
 	defer unit.close()
 	m.unit = unit[0]
-	buckets := o.Buckets
-	if buckets == nil {
-		buckets = []Bucket{{Groups: []Group{{Rows: train.All(s.Batch.Len())}}}}
+	whole, err := m.empty(&m.whole, len(m.list))
+	if err == nil {
+		err = m.add(whole)
 	}
-	sums, err := m.sums(buckets, report.Names, false, m.add)
+	if err == nil {
+		report.gram, err = gramOf(whole, report.Names, own.named)
+	}
 	if err != nil {
 		return nil, err
-	}
-	report.gram = sums[len(sums)-1].gram
-	if o.Buckets != nil {
-		report.buckets = sums[:len(sums)-1]
 	}
 	report.check(a)
 	if m.sketches != nil {
@@ -112,7 +97,7 @@ func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantage
 		}
 	}
 	if o.Keep != nil {
-		return report, o.Keep(report.Names, m.whole, m.named)
+		return report, o.Keep(Taken{report.Names, m.whole, m.named})
 	}
 	return report, nil
 }
@@ -134,22 +119,19 @@ func comparedOf(a Advantages, columns []train.Column) (list []compared) {
 	return append(list, compared{name: Total, means: a.Total, tokens: tokens[len(a.Names)]})
 }
 
-// add puts the gradients of some rows into one buffer for each that is measured. No losses are wanted of them.
-func (m *components) add(rows []int, into buffers) ([]float64, error) {
+// add puts the gradients of all rows into one buffer for each that is measured.
+func (m *components) add(into buffers) error {
 	var mine []int // of the sketches
-	err := m.Policy.EachRow(m.ctx, m.Batch.Take(rows), into, func(k int, own bool) error {
-		if k < 0 {
-			return m.row(-1, false, into)
-		}
+	err := m.Policy.EachRow(m.ctx, m.Batch, into, func(row int, own bool) error {
 		if own {
-			mine = append(mine, rows[k])
+			mine = append(mine, row)
 		}
-		return m.row(rows[k], own, into)
+		return m.row(row, own, into)
 	})
 	if err != nil || m.sketches == nil {
-		return nil, err
+		return err
 	}
-	return nil, m.Policy.Complete(m.ctx, mine, m.sketches)
+	return m.Policy.Complete(m.ctx, mine, m.sketches)
 }
 
 // row adds the gradients of one row; this rank holds it, or only takes part in the pass. A row of -1 is none.

@@ -20,20 +20,18 @@ type ComponentReport struct {
 
 	parameters []torch.Parameter
 	gram       gram
-	buckets    []*sum
 	bands      map[[2]int]Band // by pair; none where rewards are not permuted
 	checks     map[string]any
 }
 
 // ComponentMetrics is the report as it is logged. Values are null where they do not exist.
 type ComponentMetrics struct {
-	Memory  float64               `metric:"grad_components/memory_mib" unit:"MiB" doc:"what the measurement held"`
-	Checks  map[string]any        `metric:"grad_components/check/{check}" doc:"sum_cosine: cosine of Σ g_component with g_total; sum_error: ‖Σ w g_component − g_total‖ / ‖g_total‖, where it must be 0 up to rounding"`
-	Whole   Similarity            `metric:"grad_components"`
-	Low     map[string]float64    `metric:"grad_components/cosine/{a}/low" doc:"where a cosine would lie, with analysis.confidence, if the rewards of one said nothing of the other's"`
-	High    map[string]float64    `metric:"grad_components/cosine/{a}/high" doc:"the upper end"`
-	Buckets map[string]Similarity `metric:"grad_components/{bucket}" doc:"the same (without bands) of every bucket, with components.buckets"`
-	Table   metrics.Table         `metric:"grad_components/table" doc:"by layer and kind of parameter: pair, cosine, norms"`
+	Memory float64            `metric:"grad_components/memory_mib" unit:"MiB" doc:"what the measurement held"`
+	Checks map[string]any     `metric:"grad_components/check/{check}" doc:"sum_cosine: cosine of Σ g_component with g_total; sum_error: ‖Σ w g_component − g_total‖ / ‖g_total‖, where it must be 0 up to rounding"`
+	Whole  Similarity         `metric:"grad_components"`
+	Low    map[string]float64 `metric:"grad_components/cosine/{a}/low" doc:"where a cosine would lie, with 95 % confidence, if the rewards of one said nothing of the other's"`
+	High   map[string]float64 `metric:"grad_components/cosine/{a}/high" doc:"the upper end"`
+	Table  metrics.Table      `metric:"grad_components/table" doc:"by layer and kind of parameter: pair, cosine, norms"`
 }
 
 // Similarity is what gradients are like, alone and in pairs a/b.
@@ -89,13 +87,10 @@ func null(v float64, exists bool) any {
 // Metrics are the numbers of the report, and its table without single parameters.
 func (r *ComponentReport) Metrics() ComponentMetrics {
 	m := ComponentMetrics{Memory: float64(r.Bytes) / (1 << 20), Checks: r.checks, Whole: r.similarity(r.gram),
-		Low: map[string]float64{}, High: map[string]float64{}, Buckets: map[string]Similarity{}}
+		Low: map[string]float64{}, High: map[string]float64{}}
 	for pair, band := range r.bands {
 		name := r.Names[pair[0]] + "/" + r.Names[pair[1]]
 		m.Low[name], m.High[name] = band.Low, band.High
-	}
-	for _, b := range r.buckets {
-		m.Buckets[b.Name] = r.similarity(b.gram)
 	}
 	t := r.table(r.scopes())
 	for _, c := range t.Columns {

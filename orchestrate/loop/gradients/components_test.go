@@ -13,6 +13,8 @@ import (
 
 	"gyre/internal/npz"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -49,9 +51,6 @@ func measured(t *testing.T, o ComponentOptions, change func(*Subject)) (*Compone
 	return MeasureComponents(context.Background(), s, g.UID, a, o)
 }
 
-var twoBuckets = []Bucket{{Name: "bucket_1", Groups: []Group{{ID: 0, Rows: []int{0, 1, 2, 3}}}},
-	{Name: "bucket_2", Groups: []Group{{ID: 1, Rows: []int{4, 5, 6, 7}}}}}
-
 // The rewards of both components of a pair are permuted, so that half of the permutations, rounded up, are rounds: at
 // a confidence of 0.8 a band needs nine of them.
 func TestBandsNeedRounds(t *testing.T) {
@@ -66,55 +65,34 @@ func TestBandsNeedRounds(t *testing.T) {
 	}
 }
 
-// The buckets' gradients add up to the batch's, however they are cut; terms and parts stand in their order; bands are
-// there where rewards are, and the same for the same seed; what does not exist is null everywhere.
-func TestBucketsTermsAndBands(t *testing.T) {
+// Terms and parts stand in their order; bands are there where rewards are, and the same for the same seed; what does
+// not exist is null everywhere.
+func TestTermsAndBands(t *testing.T) {
 	o := ComponentOptions{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}
 	whole, err := measured(t, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Buckets = twoBuckets
-	cut, err := measured(t, o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := []string{"correctness", "format", "length", "same", Entropy, KL, Total}
-	if !slices.Equal(whole.Names, want) || whole.Components != 4 || len(cut.buckets) != 2 {
-		t.Fatalf("names %v, %d components, %d buckets", whole.Names, whole.Components, len(cut.buckets))
+	if !slices.Equal(whole.Names, want) || whole.Components != 4 {
+		t.Fatalf("names %v, %d components", whole.Names, whole.Components)
 	}
-	one, other := componentLine(whole), componentLine(cut)
+	one := componentLine(whole)
 	n := len(want)
 	for i, a := range want {
-		for j := i; j < n; j++ {
-			// One group has no correctness: the other bucket's gradient of it is the batch's.
-			x, y := whole.gram.inner(i, j, everything), cut.gram.inner(i, j, everything)
-			if math.Abs(x-y) > 1e-5*math.Sqrt(whole.gram.inner(i, i, everything)*whole.gram.inner(j, j, everything)) {
-				t.Errorf("%s and %s: %v in one piece, %v in two", a, want[j], x, y)
-			}
-			if j == i {
-				continue
-			}
+		for j := i + 1; j < n; j++ {
 			key := "grad_components/cosine/" + a + "/" + want[j]
 			_, banded := one[key+"/low"]
 			undefined := a == "same" || want[j] == "same" || a == KL || want[j] == KL
 			if expected := !undefined && (a != Entropy || want[j] == Total); banded != expected {
 				t.Errorf("%s: band %v, expected %v", key, banded, expected)
 			}
-			if v := one[key]; (v == nil) != undefined || one[key+"/low"] != other[key+"/low"] &&
-				math.Abs(one[key+"/low"].(float64)-other[key+"/low"].(float64)) > .02 {
-				t.Errorf("%s = %v, band from %v and %v", key, v, one[key+"/low"], other[key+"/low"])
+			if v := one[key]; (v == nil) != undefined {
+				t.Errorf("%s = %v", key, v)
 			}
 		}
 	}
-	if v := other["grad_components/bucket_2/cosine/correctness/format"]; v != nil {
-		t.Errorf("a bucket without the part has the cosine %v", v)
-	}
-	if a, b := other["grad_components/bucket_1/norm/correctness"].(float64),
-		other["grad_components/norm/correctness"].(float64); math.Abs(a-b) > 1e-6*b {
-		t.Errorf("the part's norm is %v in its bucket and %v in all", a, b)
-	}
-	again, err := measured(t, ComponentOptions{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}, nil)
+	again, err := measured(t, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +113,8 @@ func TestBucketsTermsAndBands(t *testing.T) {
 	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "+") < n {
 		t.Errorf("table for people:\n%s", text)
 	}
-	if whole.Bytes <= ComponentBytes(1000, ComponentBuffers(4, 2, false), 8, 0) || cut.Bytes <= whole.Bytes {
-		t.Errorf("%d and %d bytes", whole.Bytes, cut.Bytes)
+	if whole.Bytes <= experiment.ComponentBytes(1000, experiment.ComponentBuffers(4, 2), 8, 0) {
+		t.Errorf("%d bytes", whole.Bytes)
 	}
 }
 
@@ -196,65 +174,60 @@ func TestTokenwiseAdvantages(t *testing.T) {
 		weights,
 		config.Algorithm{Advantage: "gae", Gamma: .9, Lambda: .8})
 	kept := map[string][]float32{}
-	for _, buckets := range [][]Bucket{nil, twoBuckets} {
-		report, err := MeasureComponents(context.Background(), s, g.UID, a, ComponentOptions{Permutations: 40,
-			Confidence: .8, Buckets: buckets,
-			Keep: func(names []string, gradients []*torch.Gradients, _ []torch.Parameter) (err error) {
-				for k, name := range names {
-					if kept[name], err = all(gradients[k], 0, 0); err != nil {
-						return err
-					}
-				}
-				return nil
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := []string{"correctness", "format", "length", Baseline, Total}; !slices.Equal(report.Names, want) {
-			t.Fatalf("names %v", report.Names)
-		}
-		if e := report.checks["sum_error"].(float64); e > 1e-5 {
-			t.Errorf("the components' sum is off by %v", e)
-		}
-		if band, ok := report.bands[[2]int{0, 1}]; !ok || band.Low >= band.High {
-			t.Errorf("band %v, %v", band, ok)
-		}
-		sum, err := torch.NewGradients(s.Policy.Model)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range episodes {
-			for token := range a.Tokens[0][i] {
-				one := make([]float32, len(a.Tokens[0][i]))
-				one[token] = a.Tokens[0][i][token]
-				column := []train.Column{{Name: "one", Advantages: [][]float32{one}, Into: sum}}
-				if _, err := s.Policy.Alone(s.Batch.Take([]int{i}), 0, s.Objective, column); err != nil {
-					t.Fatal(err)
+	report, err := MeasureComponents(context.Background(), s, g.UID, a, ComponentOptions{Permutations: 40,
+		Confidence: .8,
+		Keep: func(taken Taken) (err error) {
+			for k, name := range taken.Names {
+				if kept[name], err = all(taken.Gradients[k], 0, 0); err != nil {
+					return err
 				}
 			}
-		}
-		want, err := all(sum, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, v := range want {
-			if math.Abs(float64(v-kept["correctness"][i])) > 1e-6 {
-				t.Errorf("entry %d: %v, token by token %v", i, kept["correctness"][i], v)
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"correctness", "format", "length", Baseline, Total}; !slices.Equal(report.Names, want) {
+		t.Fatalf("names %v", report.Names)
+	}
+	if e := report.checks["sum_error"].(float64); e > 1e-5 {
+		t.Errorf("the components' sum is off by %v", e)
+	}
+	if band, ok := report.bands[[2]int{0, 1}]; !ok || band.Low >= band.High {
+		t.Errorf("band %v, %v", band, ok)
+	}
+	sum, err := torch.NewGradients(s.Policy.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sum.Close()
+	for i := range episodes {
+		for token := range a.Tokens[0][i] {
+			one := make([]float32, len(a.Tokens[0][i]))
+			one[token] = a.Tokens[0][i][token]
+			column := []train.Column{{Name: "one", Advantages: [][]float32{one}, Into: sum}}
+			if _, err := s.Policy.Alone(s.Batch.Take([]int{i}), 0, s.Objective, column); err != nil {
+				t.Fatal(err)
 			}
 		}
-		sum.Close()
+	}
+	want, err := all(sum, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range want {
+		if math.Abs(float64(v-kept["correctness"][i])) > 1e-6 {
+			t.Errorf("entry %d: %v, token by token %v", i, kept["correctness"][i], v)
+		}
 	}
 }
 
 func TestComponentsThatCannotBeMeasured(t *testing.T) {
 	stop := errors.New("no")
-	if _, err := measured(t, ComponentOptions{Keep: func([]string, []*torch.Gradients,
-		[]torch.Parameter) error {
-		return stop
-	}}, nil); !errors.Is(err, stop) {
+	if _, err := measured(t, ComponentOptions{Keep: func(Taken) error { return stop }}, nil); !errors.Is(err, stop) {
 		t.Errorf("a file that cannot be written: %v", err)
 	}
-	_, err := measured(t, ComponentOptions{Buckets: twoBuckets},
+	_, err := measured(t, ComponentOptions{},
 		func(s *Subject) { s.Batch.Weights[0][len(s.Batch.Weights[0])-1] = 3e38 })
 	if !errors.Is(err, torch.ErrNotFinite) || !strings.Contains(err.Error(), "model.embed_tokens.weight") {
 		t.Errorf("a gradient that is not finite: %v", err)
@@ -275,12 +248,12 @@ func all(g *torch.Gradients, i int, _ int64) ([]float32, error) {
 // made is an error.
 func TestSave(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gradient_analysis_x")
-	keep := func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-		save := func(file string, names []string, gradients []*torch.Gradients) error {
-			return Save(context.Background(), filepath.Join(dir, file), nil, names, gradients, parameters, false)
+	keep := func(taken Taken) error {
+		save := func(file string, from, to int) error {
+			part := Taken{taken.Names[from:to], taken.Gradients[from:to], taken.Parameters}
+			return part.Save(context.Background(), filepath.Join(dir, file), ranks.Alone(), false)
 		}
-		return errors.Join(save("gradients_step_0.npz", names[:2], gradients),
-			save("gradients_step_1.npz", names[1:3], gradients[1:]))
+		return errors.Join(save("gradients_step_0.npz", 0, 2), save("gradients_step_1.npz", 1, 3))
 	}
 	r, err := measured(t, ComponentOptions{Keep: keep}, nil)
 	if err != nil {
@@ -343,9 +316,6 @@ func TestProjection(t *testing.T) {
 	if short := []float32{1, 2}; !slices.Equal(project("w", short), short) {
 		t.Error("a short vector is projected")
 	}
-	if got := FullBytes(3, 1000); got != 12000 {
-		t.Errorf("%d bytes", got)
-	}
 }
 
 // (1, 0) and half of (0, 2) make half of (2, 2), at its angle; the sum without weights lies elsewhere.
@@ -380,16 +350,6 @@ func TestSelfChecks(t *testing.T) {
 			value != nil {
 			t.Errorf("without a total %s = %v", key, value)
 		}
-	}
-	if got := ComponentBuffers(3, 2, true); got != 13 {
-		t.Errorf("%d buffers for three parts, two terms and the total, twice, and one", got)
-	}
-	if got, want := ComponentBytes(1000, 13, 10, 7),
-		int64(13*4*1000+2*10*episodeSketch*4+10*10*12+10*4*8*13); got != want {
-		t.Errorf("%d bytes, want %d", got, want)
-	}
-	if got := ComponentBytes(1000, 13, 10, 0); got != 52000 {
-		t.Errorf("%d bytes without bands", got)
 	}
 }
 

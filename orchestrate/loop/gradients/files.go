@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"os"
 	"path/filepath"
 
 	"gyre/internal/atomicfile"
@@ -26,9 +25,6 @@ import (
 // gradient norms, gradient_analysis_group_table_step_N.csv; "prefilter_" stands before "step" for the batch before
 // the filter. Files are replaced whole.
 func WriteFiles(dir string, step int, line metrics.Line) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	write := func(what, extension string, content func(io.Writer) error) error {
 		name := fmt.Sprintf("gradient_analysis_%sstep_%d.%s", what, step, extension)
 		return atomicfile.Write(filepath.Join(dir, name), content)
@@ -103,17 +99,13 @@ func splitmix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// FullBytes is the size of a file of full gradients.
-func FullBytes(components int, parameters int64) int64 { return int64(components) * 4 * parameters }
-
-// Save writes the gradients of components to an archive with keys COMPONENT/PARAMETER, in full or as projections. It
-// is collective; a rank whose path is empty writes nothing.
-func Save(ctx context.Context, path string, world *ranks.World, names []string, gradients []*torch.Gradients,
-	parameters []torch.Parameter, projection bool) error {
+// Save writes gradients to an archive with keys NAME/PARAMETER, in full or as projections. It is collective; a rank
+// whose path is empty writes nothing.
+func (t Taken) Save(ctx context.Context, path string, world *ranks.World, projection bool) error {
 	var arrays []npz.Array
-	for k, name := range names {
-		for i, p := range parameters {
-			values, err := whole(ctx, world, gradients[k], i, p)
+	for k, name := range t.Names {
+		for i, p := range t.Parameters {
+			values, err := whole(ctx, world, t.Gradients[k], i, p)
 			if err != nil {
 				return err
 			}
@@ -128,9 +120,6 @@ func Save(ctx context.Context, path string, world *ranks.World, names []string, 
 	}
 	if path == "" {
 		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
 	}
 	return atomicfile.Write(path, func(w io.Writer) error { return npz.Write(w, arrays) })
 }

@@ -142,7 +142,7 @@ func (g golden) subject(t *testing.T, m *torch.Model) Subject {
 	}
 	s.Batch.Weigh("token-mean", 0)
 	var err error
-	if s.Batch.Old, err = s.Policy.Score(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
+	if s.Batch.Old, err = s.Policy.Compute(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -232,10 +232,9 @@ func TestGoldenCase(t *testing.T) {
 		}
 		split := map[string]map[string][][]float64{}
 		report, err := MeasureComponents(context.Background(), subject, g.UID, a,
-			ComponentOptions{Keep: func(names []string, gradients []*torch.Gradients,
-				parameters []torch.Parameter) error {
-				for k, name := range names {
-					split[name] = g.split(parameters, gradients[k], t)
+			ComponentOptions{Keep: func(taken Taken) error {
+				for k, name := range taken.Names {
+					split[name] = g.split(taken.Parameters, taken.Gradients[k], t)
 				}
 				return nil
 			}})

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"gyre/orchestrate/config"
 	"gyre/torch"
 )
 
@@ -96,38 +95,6 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 	for i, v := range total {
 		if math.Abs(float64(v-sketches[2].sketch[i])) > 1e-3 {
 			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[2].sketch[i])
-		}
-	}
-}
-
-func TestPlans(t *testing.T) {
-	exact := Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, MemoryMiB: 1 << 10}}
-	for _, c := range []struct {
-		name       string
-		parameters int64
-		change     func(*Options)
-		want       Plan
-	}{
-		{"small models keep every group", 1e6, func(*Options) {}, Plan{Buffers: 45, Bytes: 180e6, Keep: true,
-			Passes: 1}},
-		{"large ones sketch", 1e9, func(*Options) {}, Plan{Buffers: 9, Bytes: 36e9 + 24*4*bucketSketch, Passes: 1}},
-		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true },
-			Plan{Buffers: 3, Bytes: 12e9 + 24*4*bucketSketch, Passes: 3}},
-		{"norms only", 1e9, func(o *Options) { o.Statistics = false }, Plan{Buffers: 6, Bytes: 24e9, Passes: 1}},
-		{"what fits exactly is kept", 1 << 20, func(o *Options) { o.MemoryMiB = 180 },
-			Plan{Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1}},
-		{"paper", 1e9, func(o *Options) { o.Profile = Paper }, Plan{Buffers: 3, Bytes: 12e9, Passes: 2}},
-	} {
-		o := exact
-		c.change(&o)
-		if got := NewPlan(c.parameters, 3, 8, 6, o); got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
-		}
-	}
-	for want, p := range map[string]Plan{"45 gradient buffers, 180.0 MiB, every group's gradient kept, one forward pass": {Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1},
-		"3 gradient buffers, 0.5 MiB, 3 forward passes": {Buffers: 3, Bytes: 1 << 19, Passes: 3}} {
-		if p.String() != want {
-			t.Errorf("%+v: %q, want %q", p, p, want)
 		}
 	}
 }

@@ -31,16 +31,11 @@ type Subject struct {
 }
 
 // LossTerms are the columns of an objective: the terms that it has.
-func LossTerms(o train.Objective) []train.Column {
-	out := []train.Column{{Name: torch.Task, Kind: torch.TermTask}}
-	if o.EntropyCoef != 0 {
-		out = append(out, train.Column{Name: torch.Entropy, Kind: torch.TermEntropy})
-	}
-	if o.BalanceCoef != 0 {
-		out = append(out, train.Column{Name: torch.Balance, Kind: torch.TermBalance})
-	}
-	if o.KL != torch.KLNone {
-		out = append(out, train.Column{Name: torch.KL, Kind: torch.TermKL})
+func LossTerms(o train.Objective) (out []train.Column) {
+	names := map[torch.TermKind]string{torch.TermTask: torch.Task, torch.TermEntropy: torch.Entropy,
+		torch.TermBalance: torch.Balance, torch.TermKL: torch.KL}
+	for _, kind := range o.Terms() {
+		out = append(out, train.Column{Name: names[kind], Kind: kind})
 	}
 	return out
 }
@@ -117,16 +112,15 @@ type sum struct {
 	Bucket
 	losses  []float64
 	gram    gram       // of the columns
-	vectors []vector   // by column; nil unless groups are compared
+	vectors []vector   // by column
 	groups  [][]vector // by group and column
 }
 
 // adder adds the gradients of rows to buffers, one for each column, and gives the columns' losses.
 type adder func(rows []int, into buffers) (losses []float64, err error)
 
-// sums measures bucket after bucket, and last the whole batch: every row is met once. If groups are compared, so does
-// group after group.
-func (m *measurement) sums(buckets []Bucket, columns []string, groups bool, add adder) (out []*sum, err error) {
+// sums measures bucket after bucket, group after group, and last the whole batch: every row is met once.
+func (m *measurement) sums(buckets []Bucket, columns []string, add adder) (out []*sum, err error) {
 	n := len(columns)
 	all := &sum{Bucket: Bucket{Name: "all"}, losses: make([]float64, n)}
 	whole, err := m.empty(&m.whole, n)
@@ -140,12 +134,7 @@ func (m *measurement) sums(buckets []Bucket, columns []string, groups bool, add 
 				return nil, err
 			}
 		}
-		if groups {
-			err = m.byGroup(s, into, add)
-		} else {
-			s.losses, err = add(bucket.Rows(), into)
-		}
-		if err == nil {
+		if err = m.byGroup(s, into, add); err == nil {
 			err = m.finish(s, into, columns)
 		}
 		if err == nil && len(buckets) > 1 {
@@ -190,7 +179,7 @@ func (m *measurement) byGroup(s *sum, into buffers, add adder) error {
 
 // finish takes the inner products of a sum that is complete.
 func (m *measurement) finish(s *sum, gradient buffers, columns []string) (err error) {
-	if s.gram, err = gramOf(gradient, columns, m.named); err != nil || s.groups == nil {
+	if s.gram, err = gramOf(gradient, columns, m.named); err != nil {
 		return err
 	}
 	for c, g := range gradient {

@@ -64,7 +64,7 @@ func newFixture(t *testing.T) *fixture {
 		f.groups = append(f.groups, group)
 	}
 	f.Batch.Advantages = f.Columns[0].Advantages
-	if f.Batch.Old, err = f.Policy.Score(context.Background(), f.Batch, train.What{Temperature: 1}); err != nil {
+	if f.Batch.Old, err = f.Policy.Compute(context.Background(), f.Batch, train.What{Temperature: 1}); err != nil {
 		t.Fatal(err)
 	}
 	f.Batch.Progress = func(sequences int) { f.passed += sequences }
@@ -179,7 +179,7 @@ func TestExactNumbersOneByOne(t *testing.T) {
 	weight := func(int) float64 { return tokenWeight }
 	for mode, o := range map[string]Options{"kept": {Analysis: config.Analysis{MemoryMiB: 1 << 10}}, "sketches": {},
 		"one after the other": {Analysis: config.Analysis{LowMemory: true}}} {
-		o.Profile, o.Statistics, o.Confidence = Exact, true, .9
+		o.Profile, o.Confidence = Exact, .9
 		report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o)
 		if err != nil {
 			t.Fatal(err)
@@ -290,21 +290,16 @@ func TestExactNumbersOneByOne(t *testing.T) {
 	}
 }
 
-// Norms alone take one buffer per component and bucket, and no statistics.
-func TestNormsAlone(t *testing.T) {
+// Every row goes through the model once, however many buckets and columns there are.
+func TestEveryRowIsMetOnce(t *testing.T) {
 	f := newFixture(t)
 	f.passed = 0
-	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
-		Options{Analysis: config.Analysis{Profile: Exact}})
-	if err != nil {
+	if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
+		Options{Analysis: config.Analysis{Profile: Exact}}); err != nil {
 		t.Fatal(err)
 	}
 	if f.passed != 10 {
 		t.Errorf("%d sequences were passed, the batch has 10", f.passed)
-	}
-	m := logged(report)
-	if _, found := m["p/all/signal_sq/first"]; found || m["p/all/first"] == 0 || len(report.Cosines.Rows) > 0 {
-		t.Errorf("statistics were not asked for: %v", m)
 	}
 }
 
@@ -359,7 +354,7 @@ func (f *fixture) paperByHand(t *testing.T, report *Report) {
 
 func TestPaperNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
-	o := Options{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0, false}
+	o := Options{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, .9, 4, "token-mean", 0, false}
 	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, true), o)
 	if err != nil {
 		t.Fatal(err)
@@ -394,12 +389,12 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 
 func TestMeasureThatCannotGoOn(t *testing.T) {
 	f := newFixture(t)
-	o := Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .9}}
+	o := Options{Confidence: .9, Analysis: config.Analysis{Profile: Exact}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("enough")
 	cancel(stop)
 	for _, profile := range []Options{o,
-		{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0, false}} {
+		{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, .9, 4, "token-mean", 0, false}} {
 		if _, err := MeasureBuckets(ctx, f.Subject, Quantile(f.groups, 2, false), profile); !errors.Is(err, stop) {
 			t.Errorf("cancelled: %v", err)
 		}
@@ -418,7 +413,7 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 func TestFiles(t *testing.T) {
 	f := newFixture(t)
 	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
-		Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .9, MemoryMiB: 1 << 10}})
+		Options{Confidence: .9, Analysis: config.Analysis{Profile: Exact, MemoryMiB: 1 << 10}})
 	if err != nil {
 		t.Fatal(err)
 	}

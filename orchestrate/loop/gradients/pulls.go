@@ -3,6 +3,7 @@ package gradients
 import (
 	"math"
 
+	"gyre/internal/masks"
 	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/forecast"
 	"gyre/orchestrate/loop/train"
@@ -42,8 +43,7 @@ func Moved(remembered *torch.Gradients, model *torch.Model) ([]float32, error) {
 // of the report shared out among all pairs, lies below 0.
 func (r *Report) pulls() error {
 	last := len(r.Results) - 1
-	// By staleness the same groups are on both sides.
-	if r.Results[last].Terms[torch.Task] == nil || r.Options.Buckets == "staleness" {
+	if r.Results[last].Terms[torch.Task] == nil {
 		return nil
 	}
 	pairs := float64(last * (last - 1) / 2)
@@ -174,10 +174,7 @@ func proportionOf(b *train.Batch, rewards []float64, rows []int) (p proportion) 
 		mean += rewards[row] / float64(len(rows))
 	}
 	for _, row := range rows {
-		for t, sampled := range b.Sequences[row].Mask {
-			if !sampled {
-				continue
-			}
+		for t := range masks.Tokens(b.Sequences[row].Mask) {
 			x, y := rewards[row]-mean, float64(b.Weights[row][t])*float64(b.Advantages[row][t])
 			if b.Importance != nil && b.Importance[row] != nil {
 				y *= float64(b.Importance[row][t])

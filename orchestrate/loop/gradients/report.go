@@ -7,6 +7,7 @@ import (
 
 	"gyre/internal/statistics"
 	"gyre/internal/table"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -51,7 +52,7 @@ type Term struct {
 // Report holds the buckets, and the whole batch under the name "all".
 type Report struct {
 	Options Options
-	Plan    Plan
+	Plan    experiment.GradientPlan
 	Terms   []string  // in the order of reports
 	Results []*Result // buckets in their order, and last the whole batch
 	layers  []scope
@@ -64,9 +65,8 @@ type Report struct {
 	Cosines metrics.Table      `metric:"cosine_table" doc:"between buckets: cosine as measured, too close to 0 because noise lengthens both gradients, and cosine_unbiased"`
 }
 
-// newResult counts those rows of a bucket that are measured, in ascending order; parts says that a row stands for its
-// tokens with a weight only.
-func newResult(bucket Bucket, b *train.Batch, rows []int, parts bool) *Result {
+// newResult counts those rows of a bucket that are measured, in ascending order.
+func newResult(bucket Bucket, b *train.Batch, rows []int) *Result {
 	r := &Result{Bucket: bucket, Samples: len(rows), Share: float64(len(rows)) / float64(b.Len()),
 		Mean: bucket.MeanStd(), Low: math.Inf(1), High: math.Inf(-1), GroupCount: len(bucket.Groups),
 		Terms: map[string]*Term{}, Losses: map[string]float64{}, Cosines: map[string]*float64{}}
@@ -74,9 +74,6 @@ func newResult(bucket Bucket, b *train.Batch, rows []int, parts bool) *Result {
 		for _, row := range g.Rows {
 			if _, measured := slices.BinarySearch(rows, row); measured {
 				r.Tokens += b.Sequences[row].Sampled()
-				if parts {
-					r.Tokens -= unweighted(b, row)
-				}
 				r.Low, r.High = min(r.Low, g.Std), max(r.High, g.Std)
 			}
 		}
@@ -84,18 +81,14 @@ func newResult(bucket Bucket, b *train.Batch, rows []int, parts bool) *Result {
 	return r
 }
 
-// lossName is what a term's loss is called: that of the task policy, as RAGEN does.
-func lossName(term string) string {
-	if term == torch.Task {
-		return "policy"
-	}
-	return term
-}
-
-// put records the norm and the loss of a term.
+// put records the norm and the loss of a term. The task's loss is called policy, as in RAGEN.
 func (r *Result) put(term string, norm, loss float64) *Term {
 	t := &Term{Norm: norm, PerSample: norm / float64(r.Samples), PerToken: norm / float64(r.Tokens)}
-	r.Terms[term], r.Losses[lossName(term)] = t, loss
+	r.Terms[term] = t
+	if term == torch.Task {
+		term = "policy"
+	}
+	r.Losses[term] = loss
 	r.Losses["total"] += loss
 	return t
 }
@@ -111,19 +104,12 @@ func (r *Result) add(s *sum, columns []string, report *Report) (err error) {
 		for other := c + 1; other < len(columns); other++ {
 			r.Cosines[name+"_"+columns[other]] = optional(s.gram.cosine(c, other, everything))
 		}
-		if s.vectors == nil {
-			continue
-		}
 		t.vector = s.vectors[c]
 		if name == torch.Task {
 			t.groups = s.column(c)
 		}
 		if err := t.separate(s.column(c), report.Options.Confidence); err != nil {
 			return err
-		}
-		// Groups are there in parts, which are not independent.
-		if report.Options.Buckets == "staleness" && r.Name == "all" {
-			t.Signal = nil
 		}
 	}
 	return nil
@@ -200,12 +186,8 @@ func (r *Report) pair(x, y *Result) error {
 			continue
 		}
 		unbiased := math.NaN()
-		rest, some, err := withoutShared(product, x, y, a, b)
-		if err != nil {
-			return err
-		}
-		if some && a.Signal != nil && b.Signal != nil {
-			if c, ok := statistics.Cosine(rest, a.Signal.Square, b.Signal.Square); ok {
+		if a.Signal != nil && b.Signal != nil {
+			if c, ok := statistics.Cosine(product, a.Signal.Square, b.Signal.Square); ok {
 				unbiased = c
 			}
 		}
@@ -218,8 +200,7 @@ func (r *Report) pair(x, y *Result) error {
 // tabulate makes the tables of groups and layers.
 func (r *Report) tabulate() {
 	r.Buckets, r.Groups.Columns = map[string]*Result{}, []string{"bucket", "group_id", "reward_std", "episodes"}
-	compared := r.Options.Profile == Exact && r.Options.Statistics
-	if compared {
+	if r.Options.Profile == Exact {
 		r.Groups.Columns = append(r.Groups.Columns, r.Terms...)
 	}
 	if r.layers != nil {
@@ -256,8 +237,6 @@ func (r *Result) withoutInterval(o Options) string {
 	switch n := len(r.Bucket.Groups); {
 	case o.Profile == Paper:
 		return "the paper profile has no estimate of the signal"
-	case !o.Statistics:
-		return "analysis.statistics = false"
 	case n == 1:
 		return "1 group: nothing tells signal from noise"
 	case n == 2:
@@ -294,7 +273,7 @@ func (r *Report) Console(title string) string {
 			}
 		}
 		t.Add(row...)
-		if x.NoInterval != "" && r.Options.Profile == Exact && r.Options.Statistics {
+		if x.NoInterval != "" && r.Options.Profile == Exact {
 			notes += fmt.Sprintf("%s has no interval: %s\n", x.Name, x.NoInterval)
 		}
 	}

@@ -22,7 +22,7 @@ func TestSignalPerGroup(t *testing.T) {
 			for k := range squares {
 				squares[k], products[k] = .25, .25*float64(n)
 			}
-			if o.Statistics && o.Profile == Exact {
+			if o.Profile == Exact {
 				term.Signal = Separate(.25*float64(n*n), squares, products, .95)
 			}
 			r.Results = append(r.Results, x)
@@ -30,7 +30,7 @@ func TestSignalPerGroup(t *testing.T) {
 		r.tabulate()
 		return r
 	}
-	exact := Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .95}}
+	exact := Options{Confidence: .95, Analysis: config.Analysis{Profile: Exact}}
 	r := report(exact, 1, 2, 7, 10)
 	m := logged(r)
 	for bucket, interval := range map[string]bool{"bucket_2": false, "bucket_3": true, "all": true} {
@@ -52,19 +52,16 @@ func TestSignalPerGroup(t *testing.T) {
 		strings.Contains(text, "bucket_3 has no") {
 		t.Errorf("the table says\n%s", text)
 	}
-	for what, o := range map[string]Options{"paper": {Analysis: config.Analysis{Profile: Paper, Statistics: true}},
-		"statistics": {Analysis: config.Analysis{Profile: Exact}}} {
-		for _, x := range report(o, 7, 7).Results {
-			if !strings.Contains(x.NoInterval, what) {
-				t.Errorf("%s: %q", what, x.NoInterval)
-			}
+	for _, x := range report(Options{Analysis: config.Analysis{Profile: Paper}}, 7, 7).Results {
+		if !strings.Contains(x.NoInterval, "paper") {
+			t.Errorf("the paper profile: %q", x.NoInterval)
 		}
 	}
 }
 
 // Tables are there where they have rows: layers in the exact profile, cosines between two buckets or more.
 func TestTablesWithoutRows(t *testing.T) {
-	r := &Report{Options: Options{Analysis: config.Analysis{Profile: Exact}},
+	r := &Report{Options: Options{Analysis: config.Analysis{Profile: Paper}},
 		Results: []*Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Std: 2}}}}}}
 	if r.tabulate(); len(r.Layers.Columns) > 0 || len(r.Cosines.Columns) > 0 || len(r.All().Table.Rows) != 1 {
 		t.Errorf("layers %v, cosines %v, groups %v", r.Layers, r.Cosines, r.All().Table)
@@ -74,10 +71,9 @@ func TestTablesWithoutRows(t *testing.T) {
 // The table says by which procedure its numbers were made, and what share of the episodes a bucket has.
 func TestConsoleNamesTheProcedure(t *testing.T) {
 	for want, o := range map[string]Options{
-		"x (exact profile)":                {Analysis: config.Analysis{Profile: Exact}},
-		"x (exact profile, 95% intervals)": {Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .95}},
+		"x (exact profile, 95% intervals)": {Confidence: .95, Analysis: config.Analysis{Profile: Exact}},
 		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {MiniBatch: 8,
-			Analysis: config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 4, Statistics: true}},
+			Analysis: config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 4}},
 	} {
 		r := &Report{Options: o, Results: []*Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)},
 			GroupCount: 7, Samples: 1, Share: .125, Low: .25, High: 2}}}

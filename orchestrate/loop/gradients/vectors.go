@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"gyre/internal/statistics"
+	"gyre/orchestrate/experiment"
 	"gyre/torch"
 )
 
@@ -99,11 +100,10 @@ func sumOf(list []vector) []float32 {
 	return out
 }
 
-// Dimensions of sketches are primes, so that neither rows nor columns of a matrix fall on the same places. The error
-// of an inner product is about 0.4 % of the product of the norms between groups, and 1 % between episodes.
+// The lengths of sketches, as they are planned.
 const (
-	bucketSketch  = 65521
-	episodeSketch = 8191
+	bucketSketch  = experiment.BucketSketch
+	episodeSketch = experiment.EpisodeSketch
 )
 
 // Signal splits a squared gradient norm ‖Σ g_i‖² over n groups into what the groups have in common and what is noise
@@ -111,7 +111,7 @@ const (
 type Signal struct {
 	// Square may be negative where there is little signal.
 	Square float64  `metric:"signal_sq/{c}" unit:"squared norm" doc:"n/(n−1)·(‖G‖² − Σ‖g_i‖²), a U-statistic: estimates ‖E G‖² without bias; around 0 (also below) ‖G‖ is noise"`
-	Low    *float64 `metric:"signal_sq_low/{c}" unit:"squared norm" doc:"lower end of its confidence interval (analysis.confidence), from three groups on; below 0 no gradient is proven"`
+	Low    *float64 `metric:"signal_sq_low/{c}" unit:"squared norm" doc:"lower end of its confidence interval, from three groups on; below 0 no gradient is proven"`
 	High   *float64 `metric:"signal_sq_high/{c}" unit:"squared norm" doc:"upper end"`
 	Noise  float64  `metric:"noise_sq/{c}" unit:"squared norm" doc:"‖G‖² − signal_sq = n·tr Ĉ, with Ĉ the unbiased covariance of the g_i"`
 	Ratio  *float64 `metric:"snr/{c}" doc:"signal_sq / noise_sq: above 1 the direction is mostly signal; it grows with n"`
@@ -132,10 +132,7 @@ func Separate(square float64, squares, products []float64, confidence float64) *
 	if n < 2 {
 		return nil
 	}
-	sum := 0.0
-	for _, d := range squares {
-		sum += d
-	}
+	sum := statistics.Sum(squares)
 	s := &Signal{Square: n / (n - 1) * (square - sum)}
 	s.Noise, s.PerGroup = square-s.Square, root(s.Square)/n
 	s.Ratio = optional(s.Square/s.Noise, s.Noise != 0)

@@ -3,33 +3,23 @@ package importance
 import (
 	"math"
 	"slices"
+
+	"gyre/internal/masks"
+	"gyre/orchestrate/config"
 )
 
 // limit bounds exponents, as in verl.
 const limit = 20
 
-// Options say how tokens are corrected. The zero value corrects nothing.
-type Options struct {
-	Correction            string // "none" or "", "truncate", "mask"
-	Level                 string // "token", "sequence", "geometric"
-	Low, High             float64
-	Reject                string // "none" or "", "token", "sequence", "geometric", "k3"
-	RejectLow, RejectHigh float64
-}
-
-// Weighs reports whether tokens get weights.
-func (o Options) Weighs() bool { return o.Correction != "" && o.Correction != "none" }
-
-// Rejects reports whether tokens may be left out.
-func (o Options) Rejects() bool { return o.Reject != "" && o.Reject != "none" }
+// Options are the keys of [importance], which say how tokens are corrected. The zero value corrects nothing.
+type Options config.Importance
 
 // Weights are those of the sampled tokens of one episode, 0 elsewhere. Without a correction they are the ratios
 // themselves, unbounded.
 func (o Options) Weights(proximal, behaviour []float32, mask []bool) []float64 {
 	weights := ratios(o.Level, proximal, behaviour, mask, math.Inf(1))
-	for t, w := range weights {
-		switch {
-		case !mask[t]:
+	for t := range masks.Tokens(mask) {
+		switch w := weights[t]; {
 		case o.Correction == "truncate":
 			weights[t] = min(max(w, o.Low), o.High)
 		case o.Correction == "mask" && (w < o.Low || w > o.High):
@@ -43,7 +33,7 @@ func (o Options) Weights(proximal, behaviour []float32, mask []bool) []float64 {
 func (o Options) Kept(proximal, behaviour []float32, mask []bool) []bool {
 	kept := slices.Clone(mask)
 	switch {
-	case !o.Rejects():
+	case !config.Importance(o).Rejects():
 		return kept
 	case o.Reject == "k3":
 		if divergence(proximal, behaviour, mask) > o.RejectHigh {
@@ -60,24 +50,19 @@ func (o Options) Kept(proximal, behaviour []float32, mask []bool) []bool {
 // ratios are W at a level. The log-ratio of each token is clamped to ±bound before it is summed.
 func ratios(level string, proximal, behaviour []float32, mask []bool, bound float64) []float64 {
 	out, sum, n := make([]float64, len(mask)), 0.0, 0
-	for t, sampled := range mask {
-		if sampled {
-			out[t] = clamp(float64(proximal[t])-float64(behaviour[t]), bound)
-			sum += out[t]
-			n++
-		}
+	for t := range masks.Tokens(mask) {
+		out[t] = clamp(float64(proximal[t])-float64(behaviour[t]), bound)
+		sum += out[t]
+		n++
 	}
 	if level == "geometric" {
 		sum /= float64(max(n, 1))
 	}
-	for t, sampled := range mask {
-		switch {
-		case !sampled:
-		case level == "token":
-			out[t] = math.Exp(clamp(out[t], limit))
-		default:
-			out[t] = math.Exp(clamp(sum, limit))
+	for t := range masks.Tokens(mask) {
+		if level != "token" {
+			out[t] = sum
 		}
+		out[t] = math.Exp(clamp(out[t], limit))
 	}
 	return out
 }
@@ -85,12 +70,10 @@ func ratios(level string, proximal, behaviour []float32, mask []bool, bound floa
 // divergence is the k3 estimate of KL(behaviour ‖ proximal) over the sampled tokens.
 func divergence(proximal, behaviour []float32, mask []bool) float64 {
 	sum, n := 0.0, 0
-	for t, sampled := range mask {
-		if sampled {
-			z := clamp(float64(proximal[t])-float64(behaviour[t]), limit)
-			sum += math.Exp(z) - 1 - z
-			n++
-		}
+	for t := range masks.Tokens(mask) {
+		z := clamp(float64(proximal[t])-float64(behaviour[t]), limit)
+		sum += math.Exp(z) - 1 - z
+		n++
 	}
 	return sum / float64(max(n, 1))
 }

@@ -12,9 +12,10 @@ import (
 	"gyre/torch"
 )
 
-// Gather gives every rank what each of them has, in the order of ranks. It is collective.
+// Gather gives every rank what each of them has, in the order of ranks: one rank gets its own value back. It is
+// collective.
 func Gather[T any](ctx context.Context, w *World, mine T) ([]T, error) {
-	if w == nil {
+	if w.Size() == 1 {
 		return []T{mine}, nil
 	}
 	var data bytes.Buffer
@@ -60,16 +61,16 @@ func (w *World) Max(ctx context.Context, mine float64) (float64, error) {
 
 // Agree tells every rank of an error that one of them has met, so that none goes on alone. It is collective.
 func (w *World) Agree(ctx context.Context, err error) error {
-	if w == nil {
-		return err
-	}
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	all, failed := Gather(ctx, w, text)
-	if err != nil || failed != nil {
+	switch {
+	case failed != nil:
 		return errors.Join(err, failed)
+	case err != nil:
+		return err
 	}
 	for rank, other := range all {
 		if other != "" {
@@ -83,9 +84,6 @@ func (w *World) Agree(ctx context.Context, err error) error {
 // sampling; n divides the number of ranks. All ranks call it: a group of its own leaves each n to their own pace. It is
 // closed with the world.
 func (w *World) TensorParallel(ctx context.Context, n int) (*torch.Group, error) {
-	if w == nil || n == 1 {
-		return nil, nil
-	}
 	return w.neighbours(ctx, "tensor", w.Place.Rank/n*n, n)
 }
 
@@ -93,8 +91,8 @@ func (w *World) TensorParallel(ctx context.Context, n int) (*torch.Group, error)
 // are their own. It is closed with the world.
 func (w *World) Part(ctx context.Context, first, n int) (*World, error) {
 	group, err := w.neighbours(ctx, "part", first, n)
-	part := &World{Place: w.Place, ctx: w.ctx, members: w.members, config: w.config,
-		groups: []*torch.Group{group, w.Group()}}
+	part := &World{Place: w.Place, ctx: w.ctx, members: w.members, config: w.config, group: group,
+		groups: []*torch.Group{group, w.group}}
 	part.Place.Rank, part.Place.Size = w.Place.Rank-first, n
 	return part, err
 }
@@ -110,9 +108,6 @@ func (w *World) neighbours(ctx context.Context, name string, first, n int) (*tor
 // Traffic is what this rank has sent to others so far, and the time in which it could not go on because of what they
 // had not sent.
 func (w *World) Traffic() (sent float64, waited time.Duration) {
-	if w == nil {
-		return 0, 0
-	}
 	for _, group := range w.groups {
 		all := group.Traffic().Total()
 		sent, waited = sent+all.Sent, waited+all.Waited

@@ -116,8 +116,8 @@ func recognise(getenv func(string) string) (Place, bool, error) {
 	return Place{}, false, nil
 }
 
-// Alone reports whether all ranks are on this machine, as far as anybody tells.
-func (p Place) Alone() bool { return p.LocalSize == p.Size }
+// OneMachine reports whether all ranks are on this machine, as far as anybody tells.
+func (p Place) OneMachine() bool { return p.LocalSize == p.Size }
 
 // Threads is how many kernel threads this process should take of a machine's cores, 0 where nobody tells how many
 // share it.

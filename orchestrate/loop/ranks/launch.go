@@ -101,7 +101,7 @@ func (p *process) start(ends chan<- *process) {
 	p.cmd.SysProcAttr = child.Attributes()
 	p.cmd.WaitDelay = 2 * time.Second
 	started := make(chan struct{})
-	go func() {
+	go func() { // ends with the process, which watch waits for
 		runtime.LockOSThread() // see child.Attributes
 		defer runtime.UnlockOSThread()
 		p.failed = p.cmd.Start()
@@ -131,7 +131,7 @@ func (l Launch) watch(ctx context.Context, store *rendezvous, processes []*proce
 		select {
 		case p := <-ends:
 			running = slices.DeleteFunc(running, func(other *process) bool { return other == p })
-			cause := p.fault(kills)
+			cause := p.how(kills)
 			if cause == "" || failure != nil {
 				continue
 			}
@@ -174,21 +174,16 @@ func hostname() string {
 // agreedCodes are exit codes that all ranks come to together: a rule that ended the run, an interruption.
 var agreedCodes = []int{0, 5, 128 + int(syscall.SIGINT), 128 + int(syscall.SIGTERM)}
 
-// fault is what was wrong with the end of a process, "" if it ended in good order.
-func (p *process) fault(kills int) string {
-	if p.failed == nil && slices.Contains(agreedCodes, p.cmd.ProcessState.ExitCode()) {
-		return ""
-	}
-	return p.how(kills)
-}
-
 const lessMemory = "; lower actor.micro_batch_tokens, set actor.recompute_activations = true, shard more " +
 	"(fsdp.shard), or start fewer ranks on this machine"
 
-// how a process ended.
+// how a process ended, "" if that was in good order.
 func (p *process) how(kills int) string {
 	if p.failed != nil {
 		return fmt.Sprintf("it could not be started: %v", p.failed)
+	}
+	if slices.Contains(agreedCodes, p.cmd.ProcessState.ExitCode()) {
+		return ""
 	}
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	how := fmt.Sprintf("it ended with exit code %d", p.cmd.ProcessState.ExitCode())

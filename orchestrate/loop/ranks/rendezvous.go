@@ -45,7 +45,7 @@ func openRendezvous(ctx context.Context, p Place, bind, folder string) (*rendezv
 		var token string
 		r.address, token, err = findPublished(ctx, published)
 		r.prefix += token
-	case p.Alone():
+	case p.OneMachine():
 		var remove func()
 		r.address, remove, err = newFileStore()
 		r.closers = append(r.closers, remove)
@@ -194,7 +194,7 @@ func (r *rendezvous) report(f *Failure) *Failure {
 // within is what f returns, or late when that takes too long: a store whose process was stopped answers nothing.
 func within[T any](limit time.Duration, late T, f func() T) T {
 	result := make(chan T, 1)
-	go func() { result <- f() }()
+	go func() { result <- f() }() // ends when the store answers, or gives up after its own time
 	select {
 	case x := <-result:
 		return x

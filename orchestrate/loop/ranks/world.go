@@ -23,7 +23,7 @@ import (
 	"gyre/torch"
 )
 
-// World is a run as one of its ranks sees it. A nil *World is a run of one process.
+// World is a run as one of its ranks sees it: one that was joined, a part of that, or that of a process alone.
 type World struct {
 	Place
 
@@ -36,8 +36,16 @@ type World struct {
 	over     chan struct{}
 
 	config torch.GroupConfig // of the process group of all ranks
-	mu     sync.Mutex        // of groups
-	groups []*torch.Group    // that of all ranks, and that of ranks which are tensor parallel in sampling
+	group  *torch.Group      // of the ranks of this world; nil for a process alone
+	mu     sync.Mutex        // guards groups
+	groups []*torch.Group    // all that this rank is in: of the world, of parts of it, of ranks that sample together
+}
+
+// Alone is the world of a process without others. Its collectives give back what they get; there is nothing to
+// conclude.
+func Alone() *World {
+	return &World{Place: Place{Size: 1, LocalSize: 1}, ctx: context.Background(),
+		members: &membership{failed: context.Background()}, config: torch.GroupConfig{WorldSize: 1}}
 }
 
 // Options say how ranks find and judge one another.
@@ -56,7 +64,7 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 	if err != nil {
 		return ctx, nil, err
 	}
-	if o.Bind == "" && p.LocalSize > 0 && !p.Alone() {
+	if o.Bind == "" && p.LocalSize > 0 && !p.OneMachine() {
 		return ctx, nil, fmt.Errorf("%v: ranks on other machines cannot reach loopback: set fsdp.bind to the address "+
 			"or the name of the network interface that joins them (eth0, ib0)", p)
 	}
@@ -76,7 +84,7 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 	w.watching.Go(w.watch)
 	err = w.members.join(w.ctx)
 	if err == nil {
-		_, err = w.openGroup(w.ctx, w.config)
+		w.group, err = w.openGroup(w.ctx, w.config)
 	}
 	if err != nil {
 		if failure := w.members.failure(); failure != nil {
@@ -135,8 +143,8 @@ func (w *World) watch() {
 // collective fails as soon as another rank ends; who that is, and why, is known when the rank has reported it or its
 // signs of life are missed.
 func (w *World) Cause(err error) error {
-	if err == nil || w == nil {
-		return err
+	if err == nil {
+		return nil
 	}
 	if errors.Is(err, torch.ErrDisconnected) {
 		select {
@@ -181,9 +189,6 @@ func (e *Ended) ExitCode() int { return e.Code }
 // Conclude ends this rank's part with its result, in which code is the exit code that err would have alone. An end
 // that all ranks come to together (agreed) is not a failure of this one.
 func (w *World) Conclude(err error, code int, agreed bool) error {
-	if w == nil {
-		return err
-	}
 	defer w.close()
 	switch {
 	case err == nil:
@@ -218,21 +223,11 @@ func (w *World) close() {
 	w.cancel(nil)
 }
 
-// Rank of this process; 0 in a run of one.
-func (w *World) Rank() int {
-	if w == nil {
-		return 0
-	}
-	return w.Place.Rank
-}
+// Rank of this process, from 0.
+func (w *World) Rank() int { return w.Place.Rank }
 
-// Size of the run in processes.
-func (w *World) Size() int {
-	if w == nil {
-		return 1
-	}
-	return w.Place.Size
-}
+// Size of the world in processes.
+func (w *World) Size() int { return w.Place.Size }
 
 // Processes of the run, with those of other parts ([World.Part]).
 func (w *World) Processes() int { return w.config.WorldSize }
@@ -240,10 +235,5 @@ func (w *World) Processes() int { return w.config.WorldSize }
 // Writes reports whether this process writes the run's files and speaks for it.
 func (w *World) Writes() bool { return w.Rank() == 0 }
 
-// Group is the process group of all ranks, nil in a run of one.
-func (w *World) Group() *torch.Group {
-	if w == nil {
-		return nil
-	}
-	return w.groups[0]
-}
+// Group is the process group of the world's ranks; nil for a process alone.
+func (w *World) Group() *torch.Group { return w.group }

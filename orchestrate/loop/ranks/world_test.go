@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"gyre/internal/child/childtest"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/torch"
 )
@@ -242,8 +243,15 @@ func TestFailuresOfRanks(t *testing.T) {
 				if took := time.Since(begun); took > 30*time.Second {
 					t.Errorf("took %v", took)
 				}
-				s.ranks[x.rank].Process.Kill()
-				s.ranks[x.rank].Wait()
+				switch victim := s.ranks[x.rank]; x.signal {
+				case syscall.SIGSTOP:
+					childtest.Kill(t, victim) // it was still there
+				case syscall.SIGKILL:
+					victim.Wait()
+					if !childtest.EndedBy(victim, syscall.SIGKILL) {
+						t.Errorf("rank %d was to be killed: %v", x.rank, victim.ProcessState)
+					}
+				}
 				want := fmt.Sprintf("gyre: rank %d on %s: ", x.rank, host)
 				if !strings.Contains(all, want+x.want) || strings.Count(all, "gyre: rank ") != 1 ||
 					strings.Count(all, "recorded: ") != 1 {
@@ -394,13 +402,21 @@ func TestLaunchSeesRanksEnd(t *testing.T) {
 			if x.rank >= 0 {
 				victim = pids[x.rank]
 			}
+			for _, pid := range append(pids, victim) {
+				if !childtest.Alive(pid) {
+					t.Errorf("process %d had ended before %v was sent", pid, x.signal)
+				}
+			}
 			if err := syscall.Kill(victim, x.signal); err != nil {
 				t.Fatal(err)
 			}
 			begun := time.Now()
 			cmd.Wait()
+			if killed := childtest.EndedBy(cmd, syscall.SIGKILL); killed != (x.rank < 0) {
+				t.Errorf("the launcher ended with %v", cmd.ProcessState)
+			}
 			for _, pid := range pids {
-				for ends(pid) != nil {
+				for childtest.Alive(pid) {
 					if time.Since(begun) > time.Minute {
 						t.Fatalf("process %d goes on", pid)
 					}
@@ -416,13 +432,4 @@ func TestLaunchSeesRanksEnd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// ends gives an error while a process lives.
-func ends(pid int) error {
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
-		!bytes.Contains(text, []byte(") Z ")) {
-		return fmt.Errorf("%s", text)
-	}
-	return nil
 }

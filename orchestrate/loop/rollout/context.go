@@ -124,7 +124,7 @@ func (r *runner) chat() generation.Chat {
 // conversation starts an empty one with the environment's tools.
 func (r *runner) conversation() (*chat.Conversation, error) {
 	conversation := r.player.tokenizer.NewConversation()
-	return conversation, conversation.Offer(r.game.tools)
+	return conversation, conversation.Offer(chat.Offer{Tools: r.game.tools})
 }
 
 // remember gives the messages of a turn that sees the turns before, from first on, as text.

@@ -43,7 +43,7 @@ func compare(t *testing.T, e *episode.Episode, want ...[]said) {
 		for _, s := range sequence {
 			encode := tok.EncodeMarkup
 			if !s.markup {
-				encode = func(text string) ([]int32, error) { return tok.Encode(text, false) }
+				encode = tok.EncodeOrdinary
 			}
 			list, err := encode(s.text)
 			if err != nil {
@@ -308,35 +308,6 @@ func TestActionInPlaceOfTheReply(t *testing.T) {
 		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"),
 		sampled("Right || Right</answer>" + eos),
 	})
-}
-
-// The members of a group take the policies of sampling in turn; log-probs at another temperature than training's are
-// not kept.
-func TestSeveralPoliciesOfSampling(t *testing.T) {
-	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64,
-		int) string {
-		return "</think><answer>Right||Right</answer>" + eos
-	}}
-	from := source(2, 3, nil)
-	from.Sampling = []config.Sampling{{TopP: 1}, {Temperature: 0.5, TopP: 0.9, TopK: 7}}
-	from.MaxTokens = 40
-	episodes, _, err := player(t, sampler, defaults()).Play(t.Context(),
-		Plan{Stream: Train, Sources: []config.Env{from},
-			Sampling: torch.Sampling{Temperature: 1, TopP: 0.8, MinP: 0.1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range episodes {
-		want := torch.Sampling{Temperature: 1, TopP: 1, MaxTokens: 40}
-		if i%3 == 1 {
-			want = torch.Sampling{Temperature: 0.5, TopP: 0.9, TopK: 7, MaxTokens: 40}
-		}
-		got := sampler.sampling[uint64(i)+1]
-		got.Seed = 0
-		if got != want || (e.Logprob == nil) != (i%3 == 1) {
-			t.Errorf("member %d: sampled with %+v, log-probs %v; want %+v", i, got, e.Logprob != nil, want)
-		}
-	}
 }
 
 // caller offers a tool and answers calls in messages of its own; "hostile" is what it writes wherever it may.

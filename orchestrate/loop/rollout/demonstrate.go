@@ -147,7 +147,7 @@ func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32
 		text = r.game.write(ctx, actions)
 	case r.game.rules.plain: // the action is the reply
 		text = actions[0]
-		encode = func(text string) ([]int32, error) { return p.tokenizer.Encode(text, false) }
+		encode = p.tokenizer.EncodeOrdinary
 	default:
 		text = format.write(actions)
 		hint = fmt.Sprintf(": does an action contain rollout.action_separator %q?", format.separator)
@@ -156,7 +156,7 @@ func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32
 	if err != nil {
 		return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
 	}
-	if read := r.read(ctx, p.Text(reply)); r.game.stop == "" && !slices.Equal(read, actions) {
+	if read := r.read(ctx, r.transcript.prompt(), reply); r.game.stop == "" && !slices.Equal(read, actions) {
 		return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q%s", text, read, actions, hint)
 	}
 	if slices.ContainsFunc(r.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
@@ -173,7 +173,7 @@ func (p *Player) endOfTurn() (int32, error) {
 	if _, err := conversation.Open(message, ""); err != nil {
 		return 0, err
 	}
-	reply, err := p.tokenizer.Encode(".", false)
+	reply, err := p.tokenizer.EncodeOrdinary(".")
 	if err != nil {
 		return 0, err
 	}
@@ -181,13 +181,8 @@ func (p *Player) endOfTurn() (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, span := range spans {
-		if len(span.IDs) > 0 {
-			if slices.Contains(p.stopIDs, span.IDs[0]) {
-				return span.IDs[0], nil
-			}
-			break
-		}
+	if ids := tokens(spans); len(ids) > 0 && slices.Contains(p.stopIDs, ids[0]) {
+		return ids[0], nil
 	}
 	return p.stopIDs[0], nil
 }
@@ -226,7 +221,7 @@ func (p *Player) Replay(ctx context.Context, source config.Env, e *episode.Episo
 		return nil, err
 	}
 	for _, t := range e.Turns {
-		out := r.game.play(ctx, r.read(ctx, p.Text(e.IDs[t.Reply:t.End])))
+		out := r.game.play(ctx, r.read(ctx, e.IDs[:t.Reply], e.IDs[t.Reply:t.End]))
 		if err := show(out.actions, out.reward); err != nil {
 			return nil, err
 		}

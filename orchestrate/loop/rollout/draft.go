@@ -46,6 +46,7 @@ func (r *runner) relive(ctx context.Context, replies []drawn) error {
 			r.differs(i + 1)
 			return nil
 		}
+		r.count(len(reply.IDs))
 		if err := r.answer(ctx, reply.IDs, reply.Logprobs, true); err != nil {
 			return err
 		}
@@ -68,8 +69,9 @@ func (r *runner) differs(turn int) {
 
 // entry says which weights draw the tokens of an episode of a run that is repeated.
 type entry struct {
-	given bool
-	runs  []episode.Run
+	given     bool
+	diverging bool // see versions.Schedule
+	runs      []episode.Run
 }
 
 // allows counts the tokens from one on that weights of a version may draw.
@@ -84,12 +86,14 @@ func (s entry) allows(token, version int) (int, error) {
 		}
 	}
 	switch {
+	case s.diverging && at < 0:
+		return math.MaxInt32, nil
 	case at < 0:
 		return 0, fmt.Errorf("the schedule has no token %d of it: the environment or the configuration is another",
 			token)
 	case s.runs[at].Version > version:
 		return 0, nil
-	case s.runs[at].Version < version:
+	case s.runs[at].Version < version && !s.diverging:
 		return 0, fmt.Errorf("by the schedule version %d drew token %d, which version %d has reached: the environment "+
 			"or the configuration is another", s.runs[at].Version, token, version)
 	case at+1 < len(s.runs):

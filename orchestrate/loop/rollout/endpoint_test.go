@@ -17,7 +17,7 @@ import (
 // A server that knows neither token ids nor max_tokens plays by messages: its thought, its calls and its own opening of
 // the block are read, and its tokens counted.
 func TestTextOfAServer(t *testing.T) {
-	var mu sync.Mutex
+	var mu sync.Mutex // guards asked
 	var asked []map[string]any
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()

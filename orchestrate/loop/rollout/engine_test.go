@@ -87,16 +87,16 @@ func exactIn(t *testing.T, model *torch.Model, mode string) {
 			ids, masks = append(ids, e.IDs[from:to]), append(masks, e.Mask[from:to])
 		}
 	}
-	scores, err := model.Score(torch.Pack(ids, masks), 0.8, false)
+	logprobs, err := model.Logprobs(torch.Pack(ids, masks), 0.8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := 0
 	for _, e := range episodes {
 		for j, sampled := range e.Mask {
-			if sampled && e.Logprob[j] != scores.Logprobs[at] {
+			if sampled && e.Logprob[j] != logprobs[at] {
 				t.Errorf("episode %d, token %d: sampled with log-prob %v, trained with %v", e.Index, j, e.Logprob[j],
-					scores.Logprobs[at])
+					logprobs[at])
 			}
 			at++
 		}

@@ -110,7 +110,7 @@ func guard[T any](
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done, abandoned := make(chan outcome), make(chan struct{})
-	go func() {
+	go func() { // ends when f returns, which an environment that hangs may never do
 		var o outcome
 		if recovered := panics.Try(func() { o.value, o.err = f(within) }); recovered != nil {
 			o.err = &callError{stop: episode.Panic, error: quote.Error(fmt.Errorf("environment panicked: %v",
@@ -164,7 +164,7 @@ func overdue(ctx context.Context, limit time.Duration) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted during an environment call: %w", context.Cause(ctx))
 	}
-	return fmt.Errorf("environment call took more than %s", limit)
+	return fmt.Errorf("it took more than rollout.env_timeout = %s", limit)
 }
 
 // workers run the environment side of turns beside the sampling loop.

@@ -26,6 +26,14 @@ func faulty(t *testing.T, fault string, change func(*config.Rollout)) ([]*episod
 
 func unchanged(*config.Rollout) {}
 
+// An environment that may have taken one thing for another ends the run.
+func TestUnreliableEnvironmentEndsTheRun(t *testing.T) {
+	_, _, err := faulty(t, "unreliable", func(c *config.Rollout) { c.MaxFailed = 1 })
+	if err == nil || !strings.Contains(err.Error(), "a stray line") {
+		t.Errorf("it goes on: %v", err)
+	}
+}
+
 // An episode whose environment fails earned nothing that anybody knows: it is played once more, then left out, and
 // counted by cause.
 func TestFailedEpisodesAreLeftOut(t *testing.T) {

@@ -86,6 +86,8 @@ func (c *corridor) Step(ctx context.Context, action string) (envs.Result, error)
 			<-release
 		case "error":
 			return envs.Result{}, errors.New("lost\n\x1b[2J12:00 step 9")
+		case "unreliable":
+			return envs.Result{}, fmt.Errorf("a stray line: %w", envs.ErrUnreliable)
 		case "late":
 			<-ctx.Done()
 			return envs.Result{}, errors.New("nobody answers")

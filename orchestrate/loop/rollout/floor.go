@@ -147,8 +147,6 @@ func (f *floor) advance(done result) error {
 	}
 	if one.over {
 		one.ended, one.draft = true, drawn{}
-		one.round.stats.PromptTokens += one.asking
-		one.round.stats.NewTokens += one.outside
 		one.round.finished()
 		return nil
 	}
@@ -186,7 +184,6 @@ func (f *floor) ask(one *runner) error {
 	}
 	f.requests[request.ID] = one
 	if len(one.draft.IDs) == 0 {
-		one.round.stats.PromptTokens += len(request.Prompt)
 		one.traced.Ask(request.Sampling.MaxTokens, request.Sampling.Temperature)
 	}
 	return nil
@@ -271,7 +268,7 @@ func (f *floor) sample() error {
 			continue
 		}
 		reply := one.draft
-		one.round.stats.NewTokens += len(reply.IDs)
+		one.count(len(reply.IDs))
 		one.traced.Answered(one.transcript.length(), out.CachedTokens, len(reply.IDs), out.Finish.String())
 		one.draft, one.older, one.replies = drawn{}, false, append(one.replies, reply)
 		f.send(one, func(ctx context.Context) error { return one.answer(ctx, reply.IDs, reply.Logprobs, true) })

@@ -32,6 +32,7 @@ type game struct {
 	numActions  int
 	stop        string // why it ended, "" while it goes on
 	success     bool
+	unjudged    bool               // nobody knows what a success is
 	failure     error              // what the environment failed with
 	earned      float64            // sum of the environment's rewards, without penalties
 	totals      map[string]float64 // sums over turns of each turn's info
@@ -95,9 +96,11 @@ func checkMessages(o envs.Observation, first bool) error {
 		switch {
 		case m.Role == "user" || m.Role == "tool":
 		case m.Role == "system" && first && i == 0:
+		case m.Role == "assistant" && first && i < len(o.Messages)-1: // examples of what is wanted
 		default:
-			return fmt.Errorf("message %d of the observation has role %q: an environment speaks as user or tool, and "+
-				"as system in the first message of an episode", i, m.Role)
+			return fmt.Errorf("message %d of the observation has role %q: an environment speaks as user or tool, as "+
+				"system in the first message of an episode, and as assistant before the last one of its first "+
+				"observation", i, m.Role)
 		}
 	}
 	if err := chat.CheckNames(messagesOf(o)); err != nil {
@@ -136,7 +139,7 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		info["action_is_effective"] = envs.Indicator(result.Effective)
 		maps.Copy(info, result.Info)
 		if result.Done {
-			g.stop, g.success = episode.Terminated, result.Success
+			g.stop, g.success, g.unjudged = episode.Terminated, result.Success, result.Unjudged
 			break
 		}
 	}
@@ -144,6 +147,11 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		g.stop = episode.Actions
 	}
 	g.earned += out.reward
+	if g.unjudged {
+		var known bool
+		g.success, known = g.weights.judge(g.earned)
+		g.unjudged = !known
+	}
 	g.record(info, out.invalid)
 	return out
 }

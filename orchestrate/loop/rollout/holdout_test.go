@@ -14,7 +14,7 @@ import (
 func TestHeldOutStatesAreValidationsAlone(t *testing.T) {
 	lake := func(groups int) config.Env {
 		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 1,
-			Options: map[string]any{"size": 3, "p": 0.8, "observation": "cells"}}
+			Options: map[string]any{"size": 3, "p": 0.8, "observation": "grid"}}
 	}
 	c := &config.Config{Run: config.Run{Steps: 4, EnvSeed: 10}, Envs: []config.Env{lake(100)}}
 	// the seeds themselves overlap

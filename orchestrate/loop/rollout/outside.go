@@ -55,6 +55,7 @@ type Record struct {
 	Paths     [][]Said       // from the beginning to each last reply; they share their beginnings
 	Verdicts  []envs.Verdict // on turns, and at the end on the episode if its reward was posted
 	UsedTurns bool           // the client asked for more turns than it may have
+	Unseen    bool           // the client offered tools that the chat template does not show
 }
 
 // Said is a reply with what was said since the one before.
@@ -124,14 +125,13 @@ func (r *runner) attend(ctx context.Context, plan Plan, outside envs.Outside) er
 		return nil
 	}
 	p := r.player
-	sampling := p.sampling(plan, r)
 	task := envs.Task{Seed: r.seed, Group: r.group, Stream: string(plan.Stream)}
 	conversation, err := p.gateway.Open(Rules{MaxTurns: r.source.MaxTurns, Task: task, Members: r.source.GroupSize,
 		Batch: cmp.Or(plan.Batch, plan.Step),
 		Sampling: func(turn int) torch.Sampling {
-			own := sampling
-			own.Seed = p.drawSeed(plan, r.index, turn)
-			return own
+			sampling := plan.Sampling
+			sampling.MaxTokens, sampling.Seed = r.maxTokens(), p.drawSeed(plan, r.index, turn)
+			return sampling
 		}})
 	if err != nil {
 		r.game.fail(err)
@@ -197,8 +197,8 @@ func (r *runner) write(record Record, version int) {
 			if r.versions == nil {
 				r.versions = []episode.Run{{Token: len(t.ids), Version: version}}
 			}
-			r.asking, r.outside = r.asking+t.length(), r.outside+len(said.Reply)
-			t.reply(said.Reply, said.Logprobs, true)
+			r.count(len(said.Reply))
+			t.reply(said.Reply, said.Logprobs, true, r.player.cut(said.Reply, r.maxTokens()))
 			trained[said.Number], prompt = true, nil
 			for _, v := range record.Verdicts {
 				if v.Turn != nil && *v.Turn == said.Number || v.Turn == nil && said.Number == last {
@@ -208,6 +208,9 @@ func (r *runner) write(record Record, version int) {
 		}
 	}
 	r.game.finals["branches"] = float64(len(record.Paths))
+	if record.Unseen {
+		r.game.finals["tools_unseen"] = 1
+	}
 }
 
 // earn credits a verdict to the reply that was written last.

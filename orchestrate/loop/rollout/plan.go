@@ -10,7 +10,6 @@ import (
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/ranks"
 	"gyre/torch"
 )
 
@@ -36,10 +35,6 @@ type Plan struct {
 	Sampling torch.Sampling
 	// Progress, if not nil, is called by Play's goroutine after every finished episode.
 	Progress func(finished, total int)
-	// World are the ranks that divide the plan, group by group; nil = this process plays all of it.
-	World *ranks.World
-	// SamplerRanks is how many neighbouring ranks are one sampler (tensor parallel), of which the first plays; 0 = 1.
-	SamplerRanks int
 }
 
 // Episodes counts the episodes of the plan.

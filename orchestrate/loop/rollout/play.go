@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gyre/envs"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/ranks"
 )
@@ -18,40 +19,37 @@ import (
 // has passed leaves no trace. One that fails again is missing in the result, see Stats. An error is about the run as
 // a whole: a broken template, the sampler, the end of ctx, or training episodes of which more than rollout.max_failed
 // failed.
-func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats, error) {
-	fail := func(err error) ([]*episode.Episode, Stats, error) {
-		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
-	}
+func (p *Player) Play(ctx context.Context, plan Plan) (_ []*episode.Episode, _ Stats, err error) {
 	runners, err := p.runners(plan.Sources, plan.EnvSeed, plan.Holdout)
 	if err != nil {
 		return nil, Stats{}, err
 	}
-	runners = slices.DeleteFunc(runners, func(r *runner) bool { return !p.plays(plan, r.group) })
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
+		}
+	}()
+	runners = slices.DeleteFunc(runners, func(r *runner) bool { return !p.plays(r.group) })
 	if err := p.openGateway(runners); err != nil {
-		return fail(err)
+		return nil, Stats{}, err
 	}
 	round := &round{player: p, plan: plan, runners: runners}
 	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
 	}
 	if err := p.source.TensorParallel(ctx, func() error { return round.run(ctx) }); err != nil {
-		return fail(err)
+		return nil, Stats{}, err
 	}
-	shares, err := ranks.Gather(ctx, plan.World, round.share())
+	shares, err := ranks.Gather(ctx, p.world, round.share())
 	if err != nil {
-		return fail(err)
+		return nil, Stats{}, err
 	}
-	episodes, stats, err := p.Batch(plan, shares)
-	if err != nil {
-		return fail(err)
-	}
-	return episodes, stats, nil
+	return p.Batch(plan, shares)
 }
 
 // plays tells whether this rank has a group's environments: of ranks that sample as one the first does.
-func (p *Player) plays(plan Plan, group int) bool {
-	replica := max(plan.SamplerRanks, 1)
-	return group%(plan.World.Size()/replica) == plan.World.Rank()/replica && !p.source.Follows()
+func (p *Player) plays(group int) bool {
+	return group%(p.world.Size()/p.together) == p.world.Rank()/p.together && !p.source.Follows()
 }
 
 // round is one batch of episodes.
@@ -98,6 +96,9 @@ func (r *round) again(ctx context.Context) (failed []*runner, err error) {
 	r.attempt = 2
 	for i, one := range r.runners {
 		r.stats.note(one)
+		if errors.Is(one.game.failure, envs.ErrUnreliable) {
+			return nil, one.game.failure
+		}
 		if one.failed() {
 			// The same seed, and the same random draws.
 			r.runners[i] = &runner{player: one.player, kind: one.kind, slot: one.slot, attempt: 2}
@@ -171,6 +172,8 @@ func (r *round) share() Share {
 		own.Stats.Stops[one.stop]++
 	}
 	for _, one := range keep(r.runners) {
+		own.Stats.PromptTokens += one.asking
+		own.Stats.NewTokens += one.answered
 		e := one.episode(r.plan.Step)
 		if r.plan.Stream != Train {
 			e.Versions = nil // these are those of training steps

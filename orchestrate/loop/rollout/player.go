@@ -35,7 +35,9 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/chat/replies"
 	"gyre/torch"
 )
 
@@ -52,10 +54,13 @@ type Player struct {
 	components []envs.ComponentSpec  // that the experiment asks for
 	pools      map[string]*instances // by tag and options
 	eos        func() (int32, error) // the token that ends an assistant's turn
+	states     bool                  // episodes say in which state each turn began
 	named      bool                  // the names of weights were seen in episodes
 	gateway    Gateway               // for agents outside; nil until one plays
 	listen     string                // where it does
 	driver     *generation.Driver    // that it samples with
+	world      *ranks.World          // whose ranks divide the groups of a plan
+	together   int                   // neighbouring ranks that are one sampler (tensor parallel)
 }
 
 // NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables with a tokenizer that has a template
@@ -64,13 +69,29 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 	seed uint64) *Player {
 	p := &Player{tokenizer: tokenizer, source: generation.New(engine, tokenizer), rollout: rollout, seed: seed,
 		stopIDs: tokenizer.StopIDs(),
-		weights: newWeighting(rewards), components: componentSpecs(rewards), pools: map[string]*instances{}}
+		weights: newWeighting(rewards), components: componentSpecs(rewards), pools: map[string]*instances{},
+		world: ranks.Alone(), together: 1}
 	p.eos = sync.OnceValues(p.endOfTurn)
 	return p
 }
 
+// JudgeFrom sets the reward from which on a reply is a success where the environment does not tell
+// (validation.success_at); 0 leaves the largest that [[rewards]] can earn.
+func (p *Player) JudgeFrom(reward float64) {
+	if reward != 0 {
+		p.weights.successAt = reward
+	}
+}
+
+// KeepStates has episodes say in which state of the environment each turn began.
+func (p *Player) KeepStates(keep bool) { p.states = keep }
+
 // Ask lets another source than the engine answer from now on.
 func (p *Player) Ask(source generation.Source) { p.source = source }
+
+// Divide lets the ranks of a world, each of which has such a player, play the groups of a plan in turn from now on. So
+// many neighbouring ranks are one sampler (tensor parallel), of which the first plays.
+func (p *Player) Divide(world *ranks.World, together int) { p.world, p.together = world, together }
 
 // Close closes the environments that the player keeps between episodes, and the gateway.
 func (p *Player) Close() error {
@@ -92,6 +113,19 @@ func (p *Player) Text(reply []int32) string {
 	return p.tokenizer.Decode(reply, false)
 }
 
+// inOneForm is what environments with tools read of a reply in any family's form: what is said without what was
+// thought, then its calls as Hermes writes them. A reply without thinking and calls stays as it is.
+func inOneForm(reply string, parts []replies.Part) string {
+	var read replies.Reply
+	if read.Add(parts); read.Thinking == "" && read.Calls == nil {
+		return reply
+	}
+	for _, call := range read.Calls {
+		read.Content += "\n<tool_call>" + call.String() + "</tool_call>"
+	}
+	return read.Content
+}
+
 // cut tells whether a sampled reply ended because it was as long as replies may be.
 func (p *Player) cut(reply []int32, most int) bool {
 	return len(reply) >= most && !slices.Contains(p.stopIDs, reply[len(reply)-1])
@@ -107,7 +141,7 @@ func (p *Player) bare(f replyFormat, actions []string) ([]int32, error) {
 		text = strings.Join(actions, " "+f.separator+" ")
 	}
 	block := "<answer>" + text + "</answer>"
-	reply, err := p.tokenizer.Encode(strings.TrimPrefix(block, f.prefix()), false)
+	reply, err := p.tokenizer.EncodeOrdinary(strings.TrimPrefix(block, f.prefix()))
 	if err != nil {
 		return nil, err
 	}
@@ -115,14 +149,13 @@ func (p *Player) bare(f replyFormat, actions []string) ([]int32, error) {
 	return append(reply, eos), err
 }
 
-// LastReply gives the text of an episode's last reply, its tokens, and whether it ended for want of room.
-func (p *Player) LastReply(e *episode.Episode) (text string, tokens int, cut bool) {
+// LastReply gives the text of an episode's last reply.
+func (p *Player) LastReply(e *episode.Episode) string {
 	if len(e.Turns) == 0 {
-		return "", 0, false
+		return ""
 	}
 	turn := e.Turns[len(e.Turns)-1]
-	reply := e.IDs[turn.Reply:turn.End]
-	return p.Text(reply), len(reply), len(reply) > 0 && p.cut(reply, p.rollout.MaxTokens)
+	return p.Text(e.IDs[turn.Reply:turn.End])
 }
 
 // TokenTexts gives the text of each token by itself.
@@ -149,27 +182,13 @@ func (p *Player) lengths(reply []int32) []int {
 // episode's number plus one, behind what tells the round from others on the same floor: an episode has one request at a
 // time.
 func (p *Player) request(r *runner) generation.Request {
-	sampling := p.sampling(r.round.plan, r)
-	sampling.Seed = p.drawSeed(r.round.plan, r.index, len(r.turns))
+	sampling := r.round.plan.Sampling
+	sampling.MaxTokens, sampling.Seed = r.maxTokens(), p.drawSeed(r.round.plan, r.index, len(r.turns))
 	return generation.Request{Request: torch.Request{
 		ID:     r.round.requests + uint64(r.index) + 1,
 		Prompt: slices.Concat(r.transcript.prompt(), r.draft.IDs), Drawn: len(r.draft.IDs), Sampling: sampling,
 		StopIDs: p.stopIDs, StopStrings: r.game.start.StopStrings,
 	}, Chat: r.chat}
-}
-
-// sampling is how an episode's replies are drawn, but for the seed.
-func (p *Player) sampling(plan Plan, r *runner) torch.Sampling {
-	sampling := plan.Sampling
-	if own := r.source.Sampling; len(own) > 0 {
-		policy := own[r.member%len(own)]
-		if policy.Temperature > 0 && policy.Temperature != sampling.Temperature {
-			sampling.Temperature, r.otherTemperature = policy.Temperature, true
-		}
-		sampling.TopP, sampling.TopK, sampling.MinP = policy.TopP, policy.TopK, policy.MinP
-	}
-	sampling.MaxTokens = r.maxTokens()
-	return sampling
 }
 
 // drawSeed keys the draws of a turn of an episode.

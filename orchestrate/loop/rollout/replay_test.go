@@ -45,3 +45,25 @@ func TestReplayDrawsWhatWasPlayed(t *testing.T) {
 		t.Errorf("the frames' rewards add up to %v, the episode earned %v", total, e.Metrics["episodic_return"])
 	}
 }
+
+// Where an estimator asks for it, an episode says in which state each turn began, whatever else its prompt said: a step
+// right and one left lead back to the first state.
+func TestStatesOfTurnsAreKept(t *testing.T) {
+	rollout := defaults()
+	rollout.Prompt, rollout.Think = "compact", false
+	for _, keep := range []bool{true, false} {
+		sampler := &script{t: t, tokenizer: tokenizer(t), forgets: true,
+			reply: func(_ uint64, turn int) string { return []string{right, left, right}[turn] + eos }}
+		p := player(t, sampler, rollout)
+		p.KeepStates(keep)
+		episodes, _, err := p.Play(t.Context(), Plan{Stream: Train, EnvSeed: 3,
+			Sources: []config.Env{source(1, 1, nil)}, Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := episodes[0].States; !keep && got != nil ||
+			keep && (len(got) != 3 || got[0] != got[2] || got[0] == got[1]) {
+			t.Errorf("kept %v: states %v", keep, got)
+		}
+	}
+}

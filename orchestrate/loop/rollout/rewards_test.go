@@ -26,6 +26,7 @@ type judge struct {
 type judgeOptions struct {
 	Bad  string `option:"bad" doc:"a part that no episode can hold"`
 	Stop string `option:"stop" doc:"a string that ends a reply"`
+	Asks bool   `option:"asks" doc:"the reward says what a success is"`
 }
 
 var judgesMade, judgesClosed atomic.Int32
@@ -77,7 +78,8 @@ func (j *judge) Step(_ context.Context, reply string) (envs.Result, error) {
 	case "placement":
 		parts[0].Placement = "middle"
 	}
-	return envs.Result{Reward: 7, Components: parts, Valid: true, Success: true}, nil
+	return envs.Result{Reward: 7, Components: parts, Valid: true, Success: true, Done: j.options.Asks,
+		Unjudged: j.options.Asks}, nil
 }
 
 // judged plays one episode of two turns with the judge.
@@ -182,6 +184,52 @@ func TestWeightedParts(t *testing.T) {
 	}
 }
 
+// Where the environment does not tell, a success is what earns the most that the components can earn, or as much as
+// the experiment says; with a program's reward nobody knows.
+func TestSuccessFollowsTheReward(t *testing.T) {
+	short := map[string]any{"component": "length"} // 0 to 1; the environment gives 1 for every letter
+	letters := config.Reward{Name: "letters", Weight: 2, Options: map[string]any{"component": "format"}}
+	length := config.Reward{Name: "length", Weight: 1, Options: short}
+	program := config.Reward{Name: "letters", Weight: 2, Options: map[string]any{"component": "command"}}
+	for name, c := range map[string]struct {
+		rewards          []config.Reward
+		reply            string
+		at               float64
+		success, unknown bool
+	}{
+		"below the most":         {rewards: []config.Reward{letters}, reply: "abc"},
+		"as asked":               {rewards: []config.Reward{letters}, reply: "abc", at: 1.2, success: true},
+		"less than asked":        {rewards: []config.Reward{letters}, reply: "abc", at: 1.3},
+		"the most":               {rewards: []config.Reward{letters, length}, reply: "abcd", success: true},
+		"a program":              {rewards: []config.Reward{program}, reply: "abc", unknown: true},
+		"a program and a number": {rewards: []config.Reward{program}, reply: "abc", at: 1, success: true},
+	} {
+		p, _ := saying(t, c.rewards, c.reply)
+		p.JudgeFrom(c.at)
+		e, _, err := judged(t, p, map[string]any{"asks": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := episode.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := episode.Decode(line, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []*episode.Episode{e, again} {
+			if got.Success != c.success || got.Unjudged != c.unknown {
+				t.Errorf("%s: success %v, unknown %v, want %v, %v", name, got.Success, got.Unjudged, c.success, c.unknown)
+			}
+		}
+		m := summarized([]*episode.Episode{e})
+		if _, counted := m["judge/success"]; counted == c.unknown {
+			t.Errorf("%s: metrics %v", name, m)
+		}
+	}
+}
+
 // [[rewards]] weigh what the environment pays; the penalty for a reply of the wrong form is training's own and stays.
 func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
 	w := newWeighting([]config.Reward{{Name: "correctness", Weight: 2, Placement: "environment"}})
@@ -194,7 +242,7 @@ func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
 	} {
 		_, components := w.apply(envs.Result{Reward: 9, Components: c.components})
 		script := &transcript{}
-		script.reply([]int32{1, 2, 3}, nil, true)
+		script.reply([]int32{1, 2, 3}, nil, true, false)
 		w.credit(script, outcome{components: components, penalty: -0.25}, []int{1, 1, 1})
 		if want := []episode.Reward{{Token: 2, Value: c.want}}; !reflect.DeepEqual(script.rewards, want) {
 			t.Errorf("components %v: rewards %v, want %v", c.components, script.rewards, want)

@@ -51,8 +51,9 @@ type runner struct {
 	mixed    [][2]int      // tokens drawn with keys and values of older weights: from, to
 	kept     bool          // the sampler has the draft's keys and values
 	older    bool          // the reply goes on from those of older weights
-	// asking and outside count the tokens of prompts and replies of an agent outside.
-	asking, outside int
+	// asking and answered count the tokens of prompts and of their complete replies, whoever has drawn them: the
+	// sampler, this run before it was resumed, or an agent outside.
+	asking, answered int
 
 	game       game
 	pending    view // of the turn whose reply is awaited
@@ -60,13 +61,10 @@ type runner struct {
 	turns      []turn // that lie behind
 	first      int    // of turns, that the policy still sees
 	squeezed   int    // turns that were forgotten only because the rest would not have fitted
-	// otherTemperature is set where replies were sampled at another one than that of training: their log-probs are
-	// another policy's.
-	otherTemperature bool
-	over             bool // the episode has ended, and its environment is given back
-	stop             string
-	traced           spans.Episode
-	closing          error // what went wrong in closing the environment, which does not concern the episode
+	over       bool   // the episode has ended, and its environment is given back
+	stop       string
+	traced     spans.Episode
+	closing    error // what went wrong in closing the environment, which does not concern the episode
 }
 
 // turn is a turn that lies behind.
@@ -178,8 +176,9 @@ func (r *runner) maxTokens() int { return cmp.Or(r.source.MaxTokens, r.player.ro
 func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
 	p := r.player
 	ctx = r.traced.In(ctx)
-	r.game.take(ctx, envs.Reply{Tokens: len(reply), Truncated: p.cut(reply, r.maxTokens())})
-	out := r.game.play(ctx, r.read(ctx, p.Text(reply)))
+	cut := p.cut(reply, r.maxTokens())
+	r.game.take(ctx, envs.Reply{Tokens: len(reply), Truncated: cut})
+	out := r.game.play(ctx, r.read(ctx, r.transcript.prompt(), reply))
 	if p.rollout.Replies == repliesAction && !r.game.rules.plain {
 		var err error
 		if reply, err = p.bare(r.prompts.format, out.actions); err != nil {
@@ -187,7 +186,7 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 		}
 		logprobs = nil
 	}
-	r.transcript.reply(reply, logprobs, trained)
+	r.transcript.reply(reply, logprobs, trained, cut)
 	p.weights.credit(&r.transcript, out, p.lengths(reply))
 	r.turns = append(r.turns, turn{view: r.pending, reply: reply, text: r.prefix() + p.Text(reply),
 		actions: out.actions, reward: out.reward})
@@ -228,16 +227,25 @@ func (r *runner) prefix() string {
 }
 
 // read gives the actions that a reply asks for. A plain reply is one action, unless the environment reads it.
-func (r *runner) read(ctx context.Context, said string) []string {
+func (r *runner) read(ctx context.Context, prompt, reply []int32) []string {
+	said := r.player.Text(reply)
 	switch {
 	case r.game.stop != "":
 		return nil
 	case r.game.start.ReadReply != nil:
+		if len(r.game.tools) > 0 {
+			said = inOneForm(said, r.player.tokenizer.ReadReply(prompt, reply, r.game.tools))
+		}
 		return r.game.read(ctx, said, r.source.MaxActionsPerTurn)
 	case r.game.rules.plain:
 		return []string{said}
 	}
 	return r.prompts.format.parse(said, r.source.MaxActionsPerTurn)
+}
+
+// count counts the pending prompt and its reply of so many tokens.
+func (r *runner) count(reply int) {
+	r.asking, r.answered = r.asking+r.transcript.length(), r.answered+reply
 }
 
 // failed tells whether the environment failed, and not the policy: nobody learns from the episode.
@@ -261,15 +269,22 @@ func (r *runner) episode(step int) *episode.Episode {
 		Step: step, Group: r.group, Index: r.index, Tag: r.source.Tag, Label: r.game.start.Name,
 		Gold: r.game.start.Answer, Seed: r.seed,
 		IDs: slices.Clip(t.ids), Mask: t.mask, Logprob: t.logprob, Rewards: t.rewards, Turns: t.turns,
+		Cut:        t.cut,
 		Components: t.components, Contexts: t.contexts, Versions: r.versions, Mixed: r.mixed,
-		Success: r.stop == episode.Terminated && r.game.success, Stop: r.stop, Metrics: map[string]float64{},
+		Success: r.stop == episode.Terminated && r.game.success, Unjudged: r.game.unjudged, Stop: r.stop,
+		Metrics: map[string]float64{},
 	}
-	if t.unknown || r.otherTemperature {
+	if t.unknown {
 		e.Logprob = nil
 	}
 	if limit := r.player.rollout.MaxLength; len(e.Turns) == 0 && len(e.IDs) > limit {
 		// Only a first prompt that does not fit gets here. Nobody learns from it, so it need not be carried around.
 		e.IDs, e.Mask, e.Logprob = e.IDs[:limit], e.Mask[:limit], e.Logprob[:min(limit, len(e.Logprob))]
+	}
+	if r.player.states && len(r.turns) == len(e.Turns) { // not those of an agent outside
+		for _, turn := range r.turns {
+			e.States = append(e.States, episode.StateOf(turn.view.state.String()))
+		}
 	}
 	e.Rewards = append(e.Rewards, overlong(e, r.player.rollout)...)
 	e.Score = e.Return()
@@ -278,7 +293,9 @@ func (r *runner) episode(step int) *episode.Episode {
 		e.Metrics[key] /= float64(max(1, len(e.Turns)))
 	}
 	maps.Copy(e.Metrics, r.game.finals)
-	e.Metrics["success"] = envs.Indicator(e.Success)
+	if !e.Unjudged {
+		e.Metrics["success"] = envs.Indicator(e.Success)
+	}
 	e.Metrics["num_actions"] = float64(r.game.numActions)
 	e.Metrics["num_turns"] = float64(len(e.Turns))
 	if mode := r.player.rollout.Context; mode == contextWindow || mode == contextSingle {

@@ -14,9 +14,9 @@ type Stats struct {
 	Planned      int // episodes
 	Episodes     int `metric:"rollout/episodes" unit:"episodes" doc:"played, less those left out"`
 	Turns        int `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
-	PromptTokens int `metric:"rollout/prompt_tokens" unit:"tokens" doc:"of all requests, cached ones too"`
+	PromptTokens int `metric:"rollout/prompt_tokens" unit:"tokens" doc:"of all requests of these episodes, cached ones too"`
 	CachedTokens int // of the prompts, whose keys and values were found in the sampler's prefix cache
-	NewTokens    int `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
+	NewTokens    int `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled in these episodes"`
 
 	Generation time.Duration      // in the sampler
 	EnvWait    time.Duration      // waiting for environments, nearly all of it with nothing to sample
@@ -205,5 +205,5 @@ func (f *failureRate) add(s Stats, most float64) error {
 	}
 	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than "+
 		"rollout.max_failed = %g of them%s. "+
-		"Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
+		"Mend what failed and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
 }

@@ -89,6 +89,9 @@ func markPasses(episodes []*episode.Episode, sources []config.Env) {
 		}
 	}
 	for _, e := range episodes {
+		if e.Unjudged {
+			continue
+		}
 		n, c, most := size[e.Group], passed[e.Group], planned[e.Group]
 		for k := 1; k < most; k *= 2 {
 			e.Metrics[fmt.Sprintf("pass@%d", k)] = PassAt(min(k, n), n, c)
@@ -124,6 +127,7 @@ func SolvedBy(episodes []*episode.Episode, most int) []int {
 // Summary is what episodes were like on average, under RAGEN's names.
 type Summary struct {
 	Length       *float64 `metric:"response_length" unit:"tokens" doc:"sampled per episode"`
+	Cut          *float64 `metric:"response_length/cut_ratio" unit:"share" doc:"of replies that rollout.max_tokens cut off"`
 	Environments `metric:""`
 }
 
@@ -143,9 +147,10 @@ type Environment struct {
 // Summarize averages the metrics of episodes.
 func Summarize(episodes []*episode.Episode) Summary {
 	s := Summary{Environments: Environments{Tags: map[string]Environment{}}}
-	count, tokens := map[string]float64{}, 0.0
+	count, tokens, replies, cut := map[string]float64{}, 0.0, 0, 0
 	for _, e := range episodes {
 		tokens += float64(e.PolicyTokens())
+		replies, cut = replies+len(e.Turns), cut+len(e.Cut)
 		if count[e.Tag]++; count[e.Tag] == 1 {
 			s.Tags[e.Tag] = Environment{map[string]float64{}, map[string]float64{}}
 		}
@@ -163,6 +168,9 @@ func Summarize(episodes []*episode.Episode) Summary {
 	}
 	if len(episodes) > 0 {
 		s.Length = new(tokens / float64(len(episodes)))
+	}
+	if replies > 0 {
+		s.Cut = new(float64(cut) / float64(replies))
 	}
 	mean, found := 0.0, false
 	for _, tag := range slices.Sorted(maps.Keys(count)) { // in order: a sum's rounding must not differ between runs

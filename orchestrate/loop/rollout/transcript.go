@@ -3,10 +3,12 @@ package rollout
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"gyre/envs"
+	"gyre/envs/reward"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/model/chat"
@@ -22,6 +24,7 @@ type transcript struct {
 	rewards      []episode.Reward
 	components   map[string][]episode.Reward
 	turns        []episode.Turn
+	cut          []int // of the turns
 	observation  int   // where the pending turn's observation starts
 	contexts     []int // where sequences start; nil = there is one
 	start        int   // of the present one
@@ -51,8 +54,12 @@ func (t *transcript) prompt() []int32 { return t.ids[t.start:] }
 // length is that of the present sequence.
 func (t *transcript) length() int { return len(t.ids) - t.start }
 
-// reply appends a turn's reply; trained says whether the policy is to learn from it. logprobs may be nil.
-func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
+// reply appends a turn's reply; trained says whether the policy is to learn from it, cut whether it was cut off.
+// logprobs may be nil.
+func (t *transcript) reply(ids []int32, logprobs []float32, trained, cut bool) {
+	if cut {
+		t.cut = append(t.cut, len(t.turns))
+	}
 	t.unknown = t.unknown || logprobs == nil && trained
 	start := len(t.ids)
 	t.grow(ids, logprobs, trained)
@@ -84,14 +91,29 @@ func (t *transcript) grow(ids []int32, logprobs []float32, masked bool) {
 }
 
 // weighting says how named components become the reward that training uses.
-type weighting map[string]config.Reward // by name; empty = the environment's own sum
+type weighting struct {
+	parts     map[string]config.Reward // by name; empty = the environment's own sum
+	successAt float64                  // reward that makes a success where the environment does not tell; NaN = none does
+}
 
+// newWeighting weighs by [[rewards]]. A success is what earns the most that all components together can earn.
 func newWeighting(rewards []config.Reward) weighting {
-	w := weighting{}
+	w := weighting{parts: map[string]config.Reward{}}
 	for _, r := range rewards {
-		w[r.Name] = r
+		w.parts[r.Name] = r
+		low, high, known := reward.Range(r.Name, r.Options)
+		if !known {
+			low, high = math.NaN(), math.NaN()
+		}
+		w.successAt += max(r.Weight*low, r.Weight*high)
 	}
 	return w
+}
+
+// judge says whether a reward is a success, where the environment does not tell; false: nobody knows.
+func (w weighting) judge(earned float64) (success, known bool) {
+	const rounding = 1e-9 // of a sum of weighted components
+	return earned >= w.successAt-rounding, !math.IsNaN(w.successAt)
 }
 
 // componentSpecs are what environments that compute components on request are asked for.
@@ -112,11 +134,11 @@ type component struct {
 // apply gives the reward of an action, which is the environment's sum or the weighted sum of its components, and
 // these components, placed as the experiment says.
 func (w weighting) apply(result envs.Result) (reward float64, components []component) {
-	if len(w) == 0 {
+	if len(w.parts) == 0 {
 		reward = result.Reward
 	}
 	for _, c := range result.Components {
-		own, weighted := w[c.Name]
+		own, weighted := w.parts[c.Name]
 		if weighted && own.Placement != "environment" {
 			c.Placement = own.Placement
 		}
@@ -138,7 +160,7 @@ func (w weighting) credit(t *transcript, out outcome, lengths []int) {
 			totals[share.Token] += c.weight * share.Value
 		}
 	}
-	if len(w) == 0 {
+	if len(w.parts) == 0 {
 		totals = map[int]float64{last: out.reward}
 	}
 	totals[last] += out.penalty
@@ -199,7 +221,7 @@ func (w weighting) checkNames(episodes []*episode.Episode) error {
 	if len(seen) == 0 {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(w)) {
+	for _, name := range slices.Sorted(maps.Keys(w.parts)) {
 		if !seen[name] {
 			return fmt.Errorf("[[rewards]] weighs the component %q, but no episode of the first batch has one; they "+
 				"have: %s", name, strings.Join(slices.Sorted(maps.Keys(seen)), ", "))

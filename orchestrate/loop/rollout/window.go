@@ -34,7 +34,7 @@ type Window struct {
 	fresh  bool      // at the beginning of the present step all keys and values under way were computed again
 	left   time.Time // when the trainer last went on
 	last   time.Time // when it last had a batch
-	spent  Beside
+	spent  Background
 }
 
 // WindowOptions say how far a window reaches.
@@ -45,13 +45,13 @@ type WindowOptions struct {
 	Last      int                  // step of the run; the last batch where a run is repeated
 	Finish    bool                 // replies are completed before the weights change
 	Keep      bool                 // they go on from keys and values of older weights, until somebody else samples
-	Repeat    *versions.Schedule   // what weights draw what; nil: it comes as it comes
+	Schedule  *versions.Schedule   // of a run that is repeated: what weights draw what; nil: it comes as it comes
 	// Of processes that divide the groups of each batch this is one: 0 of 0 plays all of them.
 	Process, Processes int
 }
 
-// Beside is what happened beside a step's update.
-type Beside struct {
+// Background is what happened in the background of a step: beside its update.
+type Background struct {
 	Sampled time.Duration // replies grew
 	Blocked time.Duration // replies could have grown, but the trainer computed
 }
@@ -91,17 +91,13 @@ func (w *Window) Close() error {
 }
 
 // Next plays until the next batch, which a step takes, is complete, and returns it as Play does.
-func (w *Window) Next(ctx context.Context, step, batch int) ([]*episode.Episode, Stats, error) {
-	fail := func(err error) ([]*episode.Episode, Stats, error) {
-		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", step, Train, err)
-	}
+func (w *Window) Next(ctx context.Context, step, batch int) (episodes []*episode.Episode, stats Stats, err error) {
 	share, err := w.Share(ctx, step, batch)
-	if err != nil {
-		return fail(err)
+	if err == nil {
+		episodes, stats, err = w.Batch(w.player, step, batch, []Share{share})
 	}
-	episodes, stats, err := w.Batch(w.player, step, batch, []Share{share})
 	if err != nil {
-		return fail(err)
+		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", step, Train, err)
 	}
 	return episodes, stats, nil
 }
@@ -111,8 +107,8 @@ func (o WindowOptions) Batch(p *Player, step, batch int, shares []Share) ([]*epi
 	plan := o.Plan(batch)
 	plan.Step = step
 	episodes, stats, err := p.Batch(plan, shares)
-	if err == nil && o.Repeat != nil {
-		err = o.Repeat.Check(batch, plan.Episodes(), episodes)
+	if err == nil && o.Schedule != nil {
+		err = o.Schedule.Check(batch, plan.Episodes(), episodes)
 	}
 	return episodes, stats, err
 }
@@ -147,7 +143,7 @@ func (w *Window) Share(ctx context.Context, step, batch int) (Share, error) {
 // complete tells whether a round has all of its episodes, and, where a run is repeated, whether all others have what
 // the present weights drew of them.
 func (w *Window) complete(r *round) bool {
-	return r.settled && r.live == 0 && (w.Repeat == nil || !w.floor.busy())
+	return r.settled && r.live == 0 && (w.Schedule == nil || !w.floor.busy())
 }
 
 // play does what there is to do at the moment.
@@ -208,10 +204,10 @@ func (w *Window) enter(step int) (*round, error) {
 
 // follow gives up keys and values where the run that is repeated has done so.
 func (w *Window) follow(step int) error {
-	if w.Repeat == nil || !w.Keep {
+	if w.Schedule == nil || !w.Keep {
 		return nil
 	}
-	then := w.Repeat.Fresh(step)
+	then := w.Schedule.Fresh(step)
 	if then && !w.floor.fresh {
 		return w.floor.forget()
 	}
@@ -240,10 +236,10 @@ func (w *Window) begin(batch int) error {
 	r := &round{player: w.player, plan: plan, runners: runners, attempt: 1, requests: uint64(batch) << 32}
 	for _, one := range runners {
 		one.round = r
-		if w.Repeat != nil {
+		if w.Schedule != nil {
 			var known bool
-			one.entry.given = true
-			if one.entry.runs, known = w.Repeat.Runs(batch, plan.Episodes(), one.index); !known {
+			one.entry.given, one.entry.diverging = true, w.Schedule.Diverging
+			if one.entry.runs, known = w.Schedule.Runs(batch, plan.Episodes(), one.index); !known {
 				one.recall(failure{Stop: episode.Error, Problem: "it failed in the run that is repeated"})
 			}
 		}
@@ -267,7 +263,7 @@ func (w *Window) start(r *round, end int) {
 // that it had begun.
 func (w *Window) admit(step int) error {
 	room := len(w.rounds[0].runners)
-	for repeat := w.Repeat != nil; repeat || w.floor.active() < room; {
+	for repeat := w.Schedule != nil; repeat || w.floor.active() < room; {
 		r := w.rounds[len(w.rounds)-1]
 		if r.started == len(r.runners) {
 			next := r.plan.Batch + 1
@@ -275,7 +271,7 @@ func (w *Window) admit(step int) error {
 			if repeat {
 				end = min(w.batch+w.Staleness, w.Last)
 			}
-			if next > end || repeat && w.Repeat.Begins(next, r.plan.Episodes()) > w.floor.version {
+			if next > end || repeat && w.Schedule.Begins(next, r.plan.Episodes()) > w.floor.version {
 				return nil
 			}
 			if err := w.begin(next); err != nil {
@@ -295,7 +291,7 @@ func (w *Window) admit(step int) error {
 func (w *Window) again(ctx context.Context, r *round) error {
 	switch {
 	case r.settled:
-	case w.Repeat != nil: // what failed may not fail today
+	case w.Schedule != nil: // what failed may not fail today
 		r.settled = true
 		r.settle(r.runners)
 		r.stats.Replayed = 0
@@ -315,7 +311,7 @@ func (w *Window) again(ctx context.Context, r *round) error {
 // Between lets replies grow between two passes of the trainer's models, for as long as the pass before it took.
 func (w *Window) Between(ctx context.Context) error {
 	f, pass, begun := w.floor, time.Since(w.left), time.Now()
-	if w.Repeat != nil || f.still || len(w.rounds) == 0 {
+	if w.Schedule != nil || f.still || len(w.rounds) == 0 {
 		return nil
 	}
 	if len(f.requests) > 0 {
@@ -347,19 +343,22 @@ func (w *Window) Between(ctx context.Context) error {
 	return nil
 }
 
-// Beside lets wait wait for others, and plays meanwhile what may be played under the present weights: for a process
-// whose sampler has a machine of its own. It is followed by Share, or by Pause.
-func (w *Window) Beside(ctx context.Context, wait func(context.Context) error) error {
+// PlayWhile lets wait wait for others, and plays meanwhile what may be played under the present weights: for a process
+// whose sampler has a machine of its own. It is followed by Share, or by Pause. A window that is nil only waits.
+func (w *Window) PlayWhile(ctx context.Context, wait func(context.Context) error) error {
+	if w == nil {
+		return wait(ctx)
+	}
 	waiting, end := context.WithCancel(ctx) // which ends the wait where playing fails
 	defer end()
 	playing, over := context.WithCancel(waiting)
 	result, f := make(chan error, 1), w.floor
-	go func() {
+	go func() { // ends with wait, which its context ends; all ways out of here have received its result
 		defer over()
 		result <- wait(waiting)
 	}()
 	begun, sampled := time.Now(), f.sampled
-	for w.Repeat == nil && !f.still && len(w.rounds) > 0 && playing.Err() == nil {
+	for w.Schedule == nil && !f.still && len(w.rounds) > 0 && playing.Err() == nil {
 		err := w.admit(f.version + 1)
 		if err == nil && !f.busy() {
 			break
@@ -410,11 +409,11 @@ func (w *Window) Pause() error {
 func (w *Window) Fresh() bool { return w.fresh }
 
 // Spent is what has happened beside the update since the last call.
-func (w *Window) Spent() (s Beside) {
+func (w *Window) Spent() (s Background) {
 	if len(w.floor.ready) > 0 && w.Processes == 0 {
 		w.spent.Blocked += time.Since(w.left)
 	}
 	w.left = time.Now()
-	s, w.spent = w.spent, Beside{}
+	s, w.spent = w.spent, Background{}
 	return s
 }

@@ -1,7 +1,6 @@
-// Package schedule holds the constants of a loss and an optimizer that change from step to step. Learning rates follow
-// from the number of steps done, training steps of reinforcement learning and optimizer steps of supervised
-// fine-tuning: linear warm-up, then a constant, linear or cosine course (Loshchilov & Hutter, 2017, without restarts).
-// The coefficient of the entropy bonus may follow the entropy.
+// Package schedule holds learning rates. They follow from the number of steps done, training steps of reinforcement
+// learning and optimizer steps of supervised fine-tuning: linear warm-up, then a constant, linear or cosine course
+// (Loshchilov & Hutter, 2017, without restarts).
 package schedule
 
 import "math"
@@ -33,31 +32,4 @@ func (s Schedule) At(step int) float64 {
 		return s.Peak * (s.Floor + (1-s.Floor)*(1+math.Cos(math.Pi*done))/2)
 	}
 	return s.Peak
-}
-
-// EntropyControl is a coefficient of the entropy bonus that follows a target (Skywork-OR1, arXiv 2505.22312, 3.2.5): it
-// rises by a step while the entropy is below the target and falls by one while it is above, between 0 and a bound, and
-// counts only while the entropy is at most the target. The entropy is that of the update before.
-type EntropyControl struct {
-	Coef    float64  `json:"coef"`
-	Entropy *float64 `json:"entropy,omitempty"` // nats per token; nil: nothing was measured yet
-}
-
-// Bonus is the coefficient of the coming update.
-func (e *EntropyControl) Bonus(target float64) float64 {
-	if e.Entropy != nil && *e.Entropy > target {
-		return 0
-	}
-	return e.Coef
-}
-
-// Measured adapts the coefficient to the entropy that an update found.
-func (e *EntropyControl) Measured(entropy, target, step, most float64) {
-	e.Entropy = &entropy
-	switch {
-	case entropy < target:
-		e.Coef = min(e.Coef+step, most)
-	case entropy > target:
-		e.Coef = max(e.Coef-step, 0)
-	}
 }

@@ -13,9 +13,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
-	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/run/rundir"
-	"gyre/torch"
 )
 
 // Checkpoints saves a run and finds where it stopped.
@@ -41,21 +39,21 @@ func (c *Checkpoints) find(o Options) (string, error) {
 	if !o.Resume {
 		return "", nil
 	}
-	newest, ok, skipped, err := checkpoint.Latest(c.Dir, rundir.CheckpointPrefix)
+	newest, skipped, err := checkpoint.Latest(c.Dir, rundir.CheckpointPrefix)
 	if err != nil {
 		return "", fmt.Errorf("resuming: %w", err)
 	}
 	for _, problem := range skipped {
 		c.Log.Warnf("passed over: %v", problem)
 	}
-	if !ok {
-		if len(skipped) > 0 {
-			return "", fmt.Errorf("resuming: no intact checkpoint is left in %s: %w", c.Dir, errors.Join(skipped...))
-		}
-		c.Log.Infof("no checkpoint in %s yet: starting at the beginning", c.Dir)
-		return "", nil
+	if newest != "" {
+		return newest, nil
 	}
-	return newest.Dir, nil
+	if len(skipped) > 0 {
+		return "", fmt.Errorf("resuming: no intact checkpoint is left in %s: %w", c.Dir, errors.Join(skipped...))
+	}
+	c.Log.Infof("no checkpoint in %s yet: starting at the beginning", c.Dir)
+	return "", nil
 }
 
 // each calls f for every model that learns, with its name in a checkpoint.
@@ -124,10 +122,6 @@ func (c *Checkpoints) Write(ctx context.Context, state State) (p *checkpoint.Pen
 
 // write writes one model. Ranks agree after each file: a collective of the next would wait for one that has failed.
 func (c *Checkpoints) write(ctx context.Context, p *checkpoint.Pending, name string, l *train.Learner) (err error) {
-	dtype := torch.F32
-	if c.Config.Checkpoint.DType == "bfloat16" {
-		dtype = torch.BF16
-	}
 	dir, state := "", ""
 	if p != nil {
 		dir, state = filepath.Join(p.Dir, name), moments(p.Dir, name)
@@ -136,22 +130,10 @@ func (c *Checkpoints) write(ctx context.Context, p *checkpoint.Pending, name str
 	if err = c.World.Agree(ctx, err); err != nil {
 		return err
 	}
-	if lora := l.Model.Config.LoRA; lora.Rank > 0 {
-		err = checkpoint.SaveAdapter(ctx, l.Model, dir, c.adapterConfig(lora))
-	} else {
-		err = checkpoint.SaveModel(ctx, l.Model, dir, c.Config.Model.Path, dtype)
-	}
-	if err = c.World.Agree(ctx, err); err != nil || !c.Config.Checkpoint.Optimizer {
+	if err = c.World.Agree(ctx, l.Trains.Save(ctx, l.Model, dir)); err != nil || !c.Config.Checkpoint.Optimizer {
 		return err
 	}
 	return c.World.Agree(ctx, checkpoint.SaveOptimizer(ctx, state, l.Model, l.Optimizer))
-}
-
-// adapterConfig describes the run's adapters as PEFT does.
-func (c *Checkpoints) adapterConfig(lora torch.LoRA) peft.Config {
-	l := c.Config.LoRA
-	return peft.Config{Base: c.baseDir, Rank: int64(lora.Rank), Alpha: l.Alpha, RSLoRA: l.RSLoRA, Dropout: l.Dropout,
-		Targets: lora.Targets.Names()}
 }
 
 // Commit gives a written checkpoint its name, and removes those that are no longer kept. Nobody goes on before it is

@@ -50,17 +50,17 @@ func NewClock(s *Session) *Clock {
 // Begin begins a step: its phases are parts of what ctx tells of it.
 func (c *Clock) Begin(ctx context.Context) { c.step = ctx }
 
-// Measure runs a phase of a step; one without a name is not recorded.
-func (c *Clock) Measure(name string, f func() error) error {
+// Phase begins a phase of a step; what it returns ends it, told the phase's error. One without a name is not recorded.
+func (c *Clock) Phase(name string) (end func(err *error)) {
 	if c == nil || name == "" {
-		return f()
+		return func(*error) {}
 	}
-	before, begin, aside, end := c.work(), time.Now(), c.aside, spans.Phase(c.step, name)
-	err := f()
-	end(err)
-	took := time.Since(begin) - time.Duration((c.aside.seconds-aside.seconds)*float64(time.Second))
-	c.record(name, took, c.work().Sub(before).Sub(c.aside.work.Sub(aside.work)))
-	return err
+	before, begin, aside, over := c.work(), time.Now(), c.aside, spans.Phase(c.step, name)
+	return func(err *error) {
+		over(*err)
+		took := time.Since(begin) - time.Duration((c.aside.seconds-aside.seconds)*float64(time.Second))
+		c.record(name, took, c.work().Sub(before).Sub(c.aside.work.Sub(aside.work)))
+	}
 }
 
 // Aside runs what others do in the middle of a phase, which does not count as a part of it.
@@ -132,35 +132,19 @@ func (c *Clock) Finish(line metrics.Line, took time.Duration, machine *experimen
 	c.phases, c.engine, c.aside = map[string]phase{}, nil, phase{}
 }
 
-// Traffic is what this rank has sent to others so far, and how long it has waited for them.
-type Traffic struct {
-	world  *ranks.World
-	sent   float64
-	waited time.Duration
-}
-
-// TrafficOf is that of now.
-func TrafficOf(w *ranks.World) Traffic {
-	t := Traffic{world: w}
-	t.sent, t.waited = w.Traffic()
-	return t
-}
-
-// Into writes what has been sent since then; one process sends nothing.
-func (t Traffic) Into(line metrics.Line, took time.Duration) {
-	if t.world == nil {
-		return
+// Traffic counts what this rank sends to others from now on, and how long it waits for them. What it returns writes
+// that into a line: nothing where nothing was.
+func Traffic(w *ranks.World) func(line metrics.Line, took time.Duration) {
+	sentBefore, waitedBefore := w.Traffic()
+	return func(line metrics.Line, took time.Duration) {
+		sent, waited := w.Traffic()
+		line.Add(TrafficMetrics{(waited - waitedBefore).Seconds() / took.Seconds(), (sent - sentBefore) / 1e9})
 	}
-	sent, waited := t.world.Traffic()
-	line.Add(TrafficMetrics{(waited - t.waited).Seconds() / took.Seconds(), (sent - t.sent) / 1e9})
 }
 
 // OfAllRanks replaces what a step measured of this process by what it measured of all: times are those of the slowest
 // rank, memory is that of the largest, counts are added up, rates and shares are means. It is collective.
 func OfAllRanks(ctx context.Context, w *ranks.World, line metrics.Line) error {
-	if w == nil {
-		return nil
-	}
 	mine := line.Floats()
 	maps.DeleteFunc(mine, func(name string, _ float64) bool {
 		return !strings.HasPrefix(name, "timing_s/") && !strings.HasPrefix(name, "perf/")
@@ -244,8 +228,8 @@ type TimeMetrics struct {
 
 // TrafficMetrics describe what ranks sent to one another.
 type TrafficMetrics struct {
-	Share float64 `metric:"perf/comm_share" unit:"share" doc:"of the step in which a rank waited for others"`
-	Sent  float64 `metric:"perf/comm_sent_gb" unit:"GB" doc:"sent by a rank"`
+	Share float64 `metric:"perf/comm_share,omitzero" unit:"share" doc:"of the step in which a rank waited for others"`
+	Sent  float64 `metric:"perf/comm_sent_gb,omitzero" unit:"GB" doc:"sent by a rank"`
 }
 
 // TotalMetrics are the seconds that the run has spent so far.
@@ -253,4 +237,59 @@ type TotalMetrics struct {
 	Train float64 `metric:"timing_s/train_total" unit:"s" doc:"steps so far"`
 	Eval  float64 `metric:"timing_s/eval_total" unit:"s" doc:"validations so far"`
 	All   float64 `metric:"timing_s/total" unit:"s" doc:"steps, validations and checkpoints so far; interruptions and repeated steps do not count"`
+}
+
+// UsefulMetrics divide the time of a step into the least that its work takes on this machine, and what was lost.
+type UsefulMetrics struct {
+	Useful float64            `metric:"perf/useful" unit:"share" doc:"of the step with its validation and checkpoint: the least time of sampling (arithmetic or memory traffic), log-probs and gradients (arithmetic) and optimizer steps (memory traffic), at the rates perf/peak_*. Absent where these are not known and where other ranks sample"`
+	Lost   map[string]float64 `metric:"perf/lost/{part}" unit:"share" doc:"the rest of that time: environments (waiting for them), sampling, log_probs, update (all above their least times), other (filter, advantages, analysis, validation, checkpoint)"`
+}
+
+// useful divides a step's time. A part takes at least as long as its arithmetic or its memory traffic, but no longer
+// than it took: weights of small models come from caches, which are faster than memory.
+func (c *Clock) useful(machine *experiment.Machine, took time.Duration) UsefulMetrics {
+	arithmetic := func(name string) float64 { return c.phases[name].work.FLOPs / machine.FLOPs }
+	traffic := func(name string) float64 { return c.phases[name].work.Bytes / machine.Bandwidth }
+	sampling := max(c.aside.work.FLOPs/machine.FLOPs, c.aside.work.Bytes/machine.Bandwidth)
+	for _, name := range []string{"prefill", "decode", "sample"} {
+		sampling += max(arithmetic(name), traffic(name))
+	}
+	waited, whole := c.phases["env_wait"].seconds, took.Seconds()
+	m, rest := UsefulMetrics{Lost: map[string]float64{"environments": waited / whole}}, whole-waited
+	for _, part := range []struct {
+		name   string
+		least  float64
+		phases []string
+	}{
+		{"sampling", sampling, []string{"gen"}},
+		{"log_probs", arithmetic("old_log_prob") + arithmetic("ref") + arithmetic("values"),
+			[]string{"old_log_prob", "ref", "values"}},
+		{"update", arithmetic("update_actor") + arithmetic("update_critic") + traffic("optimizer"),
+			[]string{"update_actor", "update_critic"}},
+	} {
+		spent := 0.0
+		for _, name := range part.phases {
+			spent += c.phases[name].seconds
+		}
+		least := min(part.least, spent)
+		m.Useful, m.Lost[part.name], rest = m.Useful+least/whole, (spent-least)/whole, rest-spent
+	}
+	m.Lost["other"] = max(rest, 0) / whole
+	return m
+}
+
+// withOthers makes the shares of a step's time those of its time with its validation and the checkpoint before it.
+func withOthers(line metrics.Line) {
+	values := line.Floats()
+	if _, known := values["perf/useful"]; !known {
+		return
+	}
+	step := values["timing_s/step"]
+	share := step / (step + values["timing_s/testing"] + values["timing_s/checkpoint"])
+	m := UsefulMetrics{Useful: share * values["perf/useful"], Lost: map[string]float64{}}
+	for _, part := range []string{"environments", "sampling", "log_probs", "update", "other"} {
+		m.Lost[part] = share * values["perf/lost/"+part]
+	}
+	m.Lost["other"] += 1 - share
+	line.Add(m)
 }

@@ -37,7 +37,7 @@ type Evaluator struct {
 type Evaluated struct{ Checkpoint, Adapter string }
 
 // OpenEvaluator loads a policy to be evaluated under a configuration. It needs no run directory. Every process of world
-// plays some of the groups and returns the whole; nil is this process alone.
+// plays some of the groups and returns the whole.
 func OpenEvaluator(ctx context.Context, c *config.Config, policy Evaluated, world *ranks.World,
 	console *metrics.Console) (*Evaluator, error) {
 	s := New(c, console, world)
@@ -57,13 +57,13 @@ func OpenEvaluator(ctx context.Context, c *config.Config, policy Evaluated, worl
 // weights.
 func OpenEndpoint(ctx context.Context, c *config.Config, where endpoint.Config,
 	console *metrics.Console) (*Evaluator, error) {
-	s := New(c, console, nil)
+	s := New(c, console, ranks.Alone())
 	opened, err := experiment.Open(c, experiment.Parts{Show: true})
 	if err != nil {
 		return nil, err
 	}
 	where.Warn = s.Log.Warnf
-	e := &Evaluator{Session: s, remote: rollout.NewPlayer(opened.Tokenizer, nil, c.Rollout, c.Rewards, c.Run.Seed)}
+	e := &Evaluator{Session: s, remote: newPlayer(opened, nil)}
 	if e.server, err = endpoint.Open(ctx, where, opened.Tokenizer); err != nil {
 		return nil, errors.Join(err, e.remote.Close())
 	}
@@ -143,7 +143,7 @@ func (s *Session) evaluated(ctx context.Context, policy Evaluated) (experiment.P
 
 // CheckEvaluation opens what Evaluate would play with, but for the weights.
 func CheckEvaluation(c *config.Config, policy Evaluated, console *metrics.Console) (*experiment.Experiment, error) {
-	s := New(c, console, nil)
+	s := New(c, console, ranks.Alone())
 	parts, err := s.evaluated(context.Background(), policy)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,6 @@ type Rollouts struct {
 // Play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
 func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats,
 	error) {
-	plan.World, plan.SamplerRanks = r.World, r.samplerRanks()
 	if err := r.Window.Pause(); err != nil {
 		return nil, rollout.Stats{}, fmt.Errorf("%s: %w", label, err)
 	}
@@ -69,7 +68,7 @@ func (s *Session) Warn(stats rollout.Stats, label string) {
 		s.Log.Warnf("%s: %s", label, line)
 	}
 	if stats.LeftOut > 0 {
-		s.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned,
+		s.Log.Warnf("%s: %d of %d episodes are left out (failed: %s; docs/stuck.md, section 2)", label, stats.LeftOut, stats.Planned,
 			stats.FailedCauses())
 	}
 }
@@ -100,7 +99,7 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 		return nil, nil, err
 	}
 	line, found := coreValidation(episodes), rollout.Summarize(episodes)
-	line.Add(validationMetrics{found.Length, found.Environments},
+	line.Add(validationMetrics{found.Length, found.Cut, found.Environments},
 		TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
 	return line, episodes, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step),
 		r.Config.Run.SaveRollouts != "none")
@@ -109,6 +108,7 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 // validationMetrics are what a validation found.
 type validationMetrics struct {
 	Length       *float64             `metric:"val-env/all/response_length"`
+	Cut          *float64             `metric:"val-env/all/cut_ratio"`
 	Environments rollout.Environments `metric:"val-env"`
 }
 
@@ -143,7 +143,7 @@ func (r *Rollouts) track(episodes []*episode.Episode, step int) error {
 		reply.TokenLogProbs = logprobsOf(e, turn)
 		replies = append(replies, reply)
 	}
-	return tracking.WriteReplies(filepath.Join(filepath.Dir(r.Dir), "ppl_tracking_"+DataName(r.Config)), step, replies)
+	return tracking.WriteReplies(filepath.Join(filepath.Dir(r.Dir), replyFolder(r.Config)), step, replies)
 }
 
 // logprobsOf are the log-probs of a reply's tokens: nil where they are not known, because what the policy sampled is
@@ -159,14 +159,6 @@ func logprobsOf(e *episode.Episode, turn episode.Turn) []*float64 {
 	return out
 }
 
-// DataName is what the folders of gradients and rewards say of the data.
-func DataName(c *config.Config) string {
-	if c.Components.Data == "" && len(c.Envs) > 0 {
-		return strings.ReplaceAll(c.Envs[0].Tag, "/", "_")
-	}
-	return c.Components.Data
-}
-
 // BatchOf makes a batch of episodes whose columns are still to be filled.
 func BatchOf(episodes []*episode.Episode) *train.Batch {
 	b := &train.Batch{Sequences: make([]train.Sequence, len(episodes))}
@@ -174,6 +166,15 @@ func BatchOf(episodes []*episode.Episode) *train.Batch {
 		b.Sequences[i] = train.Sequence{IDs: e.IDs, Mask: e.Mask, Starts: e.Contexts}
 	}
 	return b
+}
+
+// GroupIDs are the groups of episodes, one for each episode.
+func GroupIDs(episodes []*episode.Episode) []int {
+	ids := make([]int, len(episodes))
+	for i, e := range episodes {
+		ids[i] = e.Group
+	}
+	return ids
 }
 
 // Members lists the episodes of each group in the order of groups.
@@ -198,7 +199,11 @@ func coreValidation(episodes []*episode.Episode) metrics.Line {
 		for i, e := range group {
 			rewards[i], successes[i] = e.Return(), envs.Indicator(e.Success)
 		}
-		for kind, values := range map[string][]float64{"reward": rewards, "acc": successes} {
+		kinds := map[string][]float64{"reward": rewards, "acc": successes}
+		if group[0].Unjudged {
+			delete(kinds, "acc")
+		}
+		for kind, values := range kinds {
 			key := fmt.Sprintf("val-core/%s/%s/%%s@%d", group[0].Tag, kind, len(group))
 			sum := all[key]
 			for _, v := range values {
@@ -245,4 +250,47 @@ func ReadGiven(path string) ([]*episode.Episode, error) {
 		}
 	}
 	return episodes, nil
+}
+
+// GradientFolder is the name of a run's folder of the gradients of reward components.
+func GradientFolder(c *config.Config) string { return "gradient_analysis_" + DataName(c) }
+
+// RewardFolder is the name of a run's folder of what replies earned.
+func RewardFolder(c *config.Config) string { return "reward_tracking_" + DataName(c) }
+
+// replyFolder is the name of a run's folder of validation replies.
+func replyFolder(c *config.Config) string { return "ppl_tracking_" + DataName(c) }
+
+// DataName is what these folders say of the data.
+func DataName(c *config.Config) string {
+	if c.Components.Data == "" && len(c.Envs) > 0 {
+		return strings.ReplaceAll(c.Envs[0].Tag, "/", "_")
+	}
+	return c.Components.Data
+}
+
+// LinkFolders puts links to those of the folders that the run writes where components.link says.
+func (t *Training) LinkFolders() error {
+	c := t.Config
+	if c.Components.Link == "" || t.Dir == nil || !t.World.Writes() {
+		return nil
+	}
+	for name, written := range map[string]bool{
+		GradientFolder(c): c.Components.Enabled,
+		RewardFolder(c):   c.Components.Tracking,
+		replyFolder(c):    c.Validation.Tracking,
+	} {
+		if !written {
+			continue
+		}
+		own, link := t.Dir.File(name), filepath.Join(c.Components.Link, name)
+		taken, err := tracking.Link(own, link)
+		if err != nil {
+			return fmt.Errorf("components.link: %w", err)
+		}
+		if taken {
+			t.Log.Warnf("components.link: %s exists and is no link: the run's own folder is %s", link, own)
+		}
+	}
+	return nil
 }

@@ -15,9 +15,7 @@ import (
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/forecast"
-	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/model/checkpoint"
-	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -29,8 +27,6 @@ type State struct {
 	Collapse  collapse.Meter       `json:"collapse"`
 	KL        advantage.Controller `json:"kl"`      // of the divergence in the rewards
 	KLFrom    *penaltySettings     `json:"kl_from"` // the configuration that KL began with
-	// the coefficient of the entropy bonus, where it follows a target
-	Entropy *schedule.EntropyControl `json:"entropy,omitempty"`
 	// optimizer steps of supervised fine-tuning, which its metrics count
 	ActorSteps int64 `json:"actor_steps"`
 	// of supervised fine-tuning, by the loss on held-out demonstrations; 0 = none
@@ -113,11 +109,7 @@ func (r *Training) continueFrom(from string, resolved []byte) error {
 	if err := checkpoint.ReadState(from, &r.State); err != nil {
 		return err
 	}
-	why, err := inexact(from)
-	if err != nil {
-		return err
-	}
-	if why != "" {
+	if why := inexact(from); why != "" {
 		r.Log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from,
 			r.State.Step, why)
 	} else {
@@ -188,16 +180,17 @@ func (r *Training) sameModel(other string) bool {
 
 // sameBase sees that the adapters of a resumed run lie beside the model that they were trained beside.
 func (r *Training) sameBase() error {
-	if r.base == nil {
+	base := r.Actor.Trains.Base()
+	if base == "" {
 		return nil
 	}
-	found, err := checkpoint.Fingerprint(r.baseDir)
+	found, err := checkpoint.Fingerprint(base)
 	if err != nil {
 		return err
 	}
 	if r.State.Base != "" && r.State.Base != found {
-		return fmt.Errorf("the base model in %s has changed (%.12s…): the run's adapters were trained beside %.12s…; "+
-			"put that model there again", r.baseDir, found, r.State.Base)
+		return fmt.Errorf("the base model in %s has changed (%.12s…): the run's adapters were trained on %.12s…; "+
+			"put that model there again", base, found, r.State.Base)
 	}
 	r.State.Base = found
 	return nil
@@ -216,28 +209,16 @@ func (r *Training) markDone() error {
 }
 
 // inexact says what a checkpoint lacks for a run that equals an uninterrupted one, "" where it lacks nothing.
-func inexact(from string) (string, error) {
+func inexact(from string) string {
 	var why []string
 	for _, name := range []string{"actor", "critic"} {
-		dir := filepath.Join(from, name)
-		c, err := checkpoint.ReadConfig(dir)
-		if errors.Is(err, fs.ErrNotExist) && name == "critic" {
+		if _, err := os.Stat(filepath.Join(from, name)); errors.Is(err, fs.ErrNotExist) && name == "critic" {
 			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		base, err := checkpoint.BaseOf(dir)
-		if err != nil {
-			return "", err
-		}
-		if base == "" && c.DType != weights.F32 { // adapters are saved as they are
-			why = append(why, fmt.Sprintf("the %s's weights were rounded to %v (checkpoint.dtype)", name, c.DType))
 		}
 		if _, err := os.Stat(moments(from, name)); errors.Is(err, fs.ErrNotExist) {
 			why = append(why, fmt.Sprintf("the %s's optimizer starts anew (saved with checkpoint.optimizer = false)",
 				name))
 		}
 	}
-	return strings.Join(why, "; "), nil
+	return strings.Join(why, "; ")
 }

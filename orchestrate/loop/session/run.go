@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,12 +29,14 @@ import (
 type Options struct {
 	Resume     bool   // continue the run directory's newest checkpoint, or start when there is none
 	ResumeFrom string // continue this global_step_N directory instead
-	Repeat     string // run whose schedule is followed: which weights draw which tokens
 	Replay     string // JSONL of episodes to update on instead of playing
-	Until      int    // pause after this step, saved and validated: --resume goes on; 0 = go to the end
-	Console    *metrics.Console
-	World      *ranks.World      // the processes of the run; nil = this one
-	Guest      *experiment.Guest // of the process, which runs others too; nil = it runs this one
+	// ReplaySchedule is a run whose schedule is followed: which weights draw which tokens.
+	ReplaySchedule string
+	Diverging      bool // the tokens may be others than in that run
+	Until          int  // pause after this step, saved and validated: --resume goes on; 0 = go to the end
+	Console        *metrics.Console
+	World          *ranks.World // the processes of the run; [ranks.Alone] unless it is given
+	Tenant         *Tenant      // of the process, which runs others too; nil = it runs this one
 }
 
 // Outcome says how a run ended.
@@ -58,11 +60,11 @@ type Training struct {
 	Until       int  // the last one that is done now: Total, unless the run is to pause
 	Sparse      bool // not every step has a line of metrics
 	Finished    bool // they are done already: nothing is opened
+	FirstStep   int  // the first that this directory's metrics can have
 	Exact       bool // the self-test found the sampler's log-probs equal to the trainer's
 
-	changes   []config.Change   // of the configuration, by this resumption and those before it
-	firstStep int               // the first step that this directory's metrics can have
-	data      map[string]string // files of data, with their SHA-256; nil before they are read
+	changes []config.Change   // of the configuration, by this resumption and those before it
+	files   map[string]string // that the configuration names, with their SHA-256 at the start
 }
 
 // NewTraining is a run of so many steps or epochs, of which nothing is opened.
@@ -71,7 +73,7 @@ func NewTraining(c *config.Config, o Options, total int) *Training {
 	if o.Until > 0 {
 		until = min(o.Until, total)
 	}
-	s.Guest = o.Guest
+	s.Tenant = o.Tenant
 	dir := filepath.Join(c.Run.Output, c.Run.Name)
 	return &Training{Session: s, Options: o, Total: total, Until: until,
 		Checkpoints: Checkpoints{Session: s, Dir: dir, Saved: -1, proof: -1}}
@@ -145,11 +147,6 @@ func (r *Training) OpenModels(ctx context.Context, from string, parts experiment
 	if warning != "" {
 		r.Log.Warnf("%s", warning)
 	}
-	if r.Sampler != nil {
-		for _, form := range r.Config.ReplyForms() {
-			r.Log.Infof("replies: %s", form)
-		}
-	}
 	return nil
 }
 
@@ -172,16 +169,15 @@ func (r *Training) OpenDirectory(ctx context.Context) (from string, err error) {
 		if err = r.holdDirectory(&found); err != nil {
 			return "", err
 		}
-		found.FirstStep = r.firstStep
+		found.FirstStep = r.FirstStep
 	}
-	if r.World == nil {
-		return found.From, nil
+	if r.World.Processes() > 1 {
+		r.Log.Infof("%d ranks, started by %s", r.World.Size(), r.World.Launcher)
 	}
-	r.Log.Infof("%d ranks, started by %s", r.World.Size(), r.World.Launcher)
 	if found, err = ranks.Broadcast(ctx, r.World, found); err != nil || r.World.Writes() {
 		return found.From, err
 	}
-	r.firstStep, r.Logger = found.FirstStep, metrics.Sinks{}
+	r.FirstStep, r.Logger = found.FirstStep, metrics.Sinks{}
 	r.useType(found.Type, found.Why)
 	if found.From != "" {
 		if err := checkpoint.ReadState(found.From, &r.State); err != nil {
@@ -230,22 +226,53 @@ func (r *Training) holdDirectory(found *beginning) (err error) {
 	}
 	switch before := r.Dir.Before; {
 	case o.Resume && from != "" && before != nil:
-		r.firstStep = before.FirstStep
+		r.FirstStep = before.FirstStep
 	case o.ResumeFrom != "":
-		r.firstStep = r.State.Step + 1
+		r.FirstStep = r.State.Step + 1
 	}
 	if r.Logger, err = metrics.OpenSinks(metrics.Run{
 		Dir: r.Dir.Path, ID: r.Dir.ID, Name: c.Run.Name, Project: c.Run.Project, Config: resolved,
 		Loggers: c.Run.Loggers,
 		Warn:    r.Dir.Log.Warnf,
-		First:   r.firstStep, Last: last, Sparse: r.Sparse,
+		First:   r.FirstStep, Last: last, Sparse: r.Sparse,
 	}); err != nil {
 		return err
 	}
 	if r.Totals, err = readTotals(r.Dir.File(metrics.File)); err != nil {
 		return err
 	}
+	if err := r.keepFiles(from); err != nil {
+		return err
+	}
 	return r.Dir.WriteConfig(resolved)
+}
+
+// keepFiles records the user's files that the run starts with, and says in a line which a run that goes on from a
+// checkpoint, its own or another run's, finds changed.
+func (r *Training) keepFiles(from string) error {
+	r.files = r.Config.Files()
+	before := r.Dir.Before
+	if r.Options.ResumeFrom != "" {
+		var err error
+		if before, err = rundir.ReadInfo(filepath.Dir(filepath.Clean(from))); err != nil {
+			return err
+		}
+	}
+	if from != "" {
+		changes := before.FileChanges(r.files, r.State.Step)
+		if len(changes) > 0 {
+			var list []string
+			for _, c := range changes {
+				list = append(list, strings.TrimPrefix(c.String(), rundir.FileKey))
+			}
+			r.Log.Warnf("other files than in the steps before: %s", strings.Join(list, "; "))
+		}
+		if err := r.Dir.KeepCopies(changes); err != nil {
+			return err
+		}
+		r.changes = append(r.changes, changes...)
+	}
+	return r.Dir.CopyFiles(r.files)
 }
 
 // Conclude fills the outcome and records in run.json how the run ended.
@@ -263,6 +290,15 @@ func (r *Training) Conclude(outcome Outcome, err error) (Outcome, error) {
 		status, reason = "interrupted", interrupted.Error()
 	case err != nil:
 		status, reason = "failed", err.Error()
+	}
+	if gone := r.Dir.Held(); gone != nil { // nothing is written into another's directory
+		if !errors.Is(err, rundir.ErrGone) {
+			err = errors.Join(gone, err)
+		}
+		return outcome, err
+	}
+	if reason != "" {
+		r.Log.File(fmt.Sprintf("%s after step %d: %s", strings.ReplaceAll(status, "_", " "), r.State.Step, reason))
 	}
 	return outcome, errors.Join(err, r.Dir.WriteInfo(r.info(status, reason)))
 }
@@ -297,7 +333,7 @@ func (r *Training) Stopping(ctx context.Context, requested <-chan struct{}) (err
 func (r *Training) info(status, reason string) rundir.Info {
 	c := r.Config
 	info := rundir.Info{
-		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.firstStep, Step: r.State.Step,
+		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.FirstStep, Step: r.State.Step,
 		Updated: time.Now().UTC().Truncate(time.Second),
 		Gyre:    revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" +
 			runtime.GOARCH,
@@ -307,10 +343,10 @@ func (r *Training) info(status, reason string) rundir.Info {
 	if device, err := r.Actor.Model.Device(); err == nil {
 		info.Device = device
 	}
-	if r.World != nil {
+	if r.World.Processes() > 1 {
 		info.Ranks, info.Shard = r.World.Processes(), r.shard
 	}
-	info.Data = r.dataFiles()
+	info.Files = r.files
 	if resolved, err := config.Resolved(c); err == nil {
 		info.ConfigSHA256 = digest(resolved)
 	}
@@ -322,32 +358,17 @@ func (r *Training) info(status, reason string) rundir.Info {
 
 // Record logs a line of metrics under a step, out of so many.
 func (r *Training) Record(step, of int, line metrics.Line) error {
+	if r.Dir != nil {
+		if err := r.Dir.Held(); err != nil {
+			return err
+		}
+	}
 	if err := r.Logger.Log(step, line); err != nil {
 		return fmt.Errorf("metrics of step %d: %w", step, err)
 	}
 	r.Console.Step(step, of, line)
 	r.Log.File(metrics.StepText(step, of, line))
 	return nil
-}
-
-// dataFiles are the files that the environments' options name, as they were at the start of the run.
-func (r *Training) dataFiles() map[string]string {
-	if r.data != nil {
-		return r.data
-	}
-	r.data = map[string]string{}
-	for _, e := range slices.Concat(r.Config.Envs, r.Config.Validation.Envs) {
-		for _, key := range []string{"file", "problems", "levels"} {
-			path, _ := e.Options[key].(string)
-			if path == "" || r.data[path] != "" {
-				continue
-			}
-			if content, err := os.ReadFile(path); err == nil {
-				r.data[path] = digest(content)
-			}
-		}
-	}
-	return r.data
 }
 
 func digest(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

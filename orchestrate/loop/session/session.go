@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,12 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/endpoint"
+	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
@@ -25,23 +29,23 @@ type Session struct {
 	Config    *config.Config // with the type of the arithmetic settled
 	Console   *metrics.Console
 	Log       *rundir.Log
-	World     *ranks.World      // the other processes; nil when there are none
-	Guest     *experiment.Guest // of a process that runs several sessions; nil when this is the only one
+	World     *ranks.World // the processes that do it together
+	Tenant    *Tenant      // of a process that runs several sessions; nil when this is the only one
 	Machine   *experiment.Machine
 	Actor     *train.Learner
-	Critic    *train.Learner      // nil unless the estimator needs one
-	Reference *train.Learner      // nil unless something uses it
-	Teacher   *endpoint.Teacher   // the reference, where it is a server's
-	Sampler   *experiment.Sampler // nil when nothing is played
+	Critic    *train.Learner    // nil unless the estimator needs one
+	Reference *train.Learner    // nil unless something uses it
+	Teacher   *endpoint.Teacher // the reference, where it is a server's
+	Sampler   *Sampler          // nil when nothing is played
 
-	base    *torch.Model // that the run's adapters lie beside; nil without
-	baseDir string
-	shard   string // fsdp.shard, settled; "" until models are opened
+	base  *torch.Model // that the run's adapters lie beside; nil without
+	shard string       // fsdp.shard, settled; "" until models are opened
 }
 
-// New is a session without models. Close it.
+// New is a session without models, of a process alone unless a world is given. Close it.
 func New(c *config.Config, console *metrics.Console, world *ranks.World) *Session {
-	return &Session{Config: c, Console: console, Log: &rundir.Log{Console: console}, World: world}
+	return &Session{Config: c, Console: console, Log: &rundir.Log{Console: console},
+		World: cmp.Or(world, ranks.Alone())}
 }
 
 // Close frees everything. It may be called on a half-opened session.
@@ -142,17 +146,20 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
 		}
 	}
 	if parts.Play || parts.Show {
-		s.Sampler, err = opened.NewSampler(s.Actor.Model, s.Guest)
+		if s.Sampler, err = newSampler(opened, s.Actor.Model, s.Tenant); err != nil {
+			return nil, err
+		}
+		s.Sampler.Player.Divide(s.World, s.samplerRanks())
 	}
-	return opened, err
+	return opened, nil
 }
 
 // chooseShard settles what is sharded over the ranks, for the one with the least memory, and says what it is. It is
 // collective.
 func (s *Session) chooseShard(ctx context.Context, opened *experiment.Experiment) (*experiment.Experiment, error) {
-	auto, memory := s.World != nil && s.Config.FSDP.Shard == experiment.AutoShard, int64(0)
+	auto, memory := s.World.Processes() > 1 && s.Config.FSDP.Shard == experiment.AutoShard, int64(0)
 	if auto {
-		least, err := s.World.Max(ctx, -float64(experiment.RankMemory(s.Config, max(s.World.LocalSize, 1))))
+		least, err := s.World.Max(ctx, -float64(experiment.RankMemory(s.Config, s.World.LocalSize)))
 		if err != nil {
 			return nil, err
 		}
@@ -195,25 +202,20 @@ func (s *Session) tensorParallel(ctx context.Context) error {
 }
 
 // samplerRanks is how many ranks sample together: one process does so alone.
-func (s *Session) samplerRanks() int {
-	if s.World == nil {
-		return 1
-	}
-	return s.Config.Engine.TensorParallel
-}
+func (s *Session) samplerRanks() int { return min(s.Config.Engine.TensorParallel, s.World.Size()) }
 
 // ProveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be
 // recomputed then. A gap that a step has found already is a proof of the contrary.
 func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 	if found > 0 {
-		s.Log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are "+
+		s.Log.Warnf("a step found the sampler's log-probs to differ by up to %.2g from the trainer's: old log-probs are "+
 			"recomputed every step", found)
 		return false, nil
 	}
 	if err := s.Actor.Model.Gather(); err != nil {
 		return false, err
 	}
-	gap, err := experiment.LogprobGap(ctx, s.Actor.Model, s.Sampler.Engine, experiment.Temperature(s.Config))
+	gap, err := LogprobGap(ctx, s.Actor.Model, s.Sampler.Engine, experiment.Temperature(s.Config))
 	if err == nil { // on any rank's machine
 		gap, err = s.World.Max(ctx, gap)
 	}
@@ -245,16 +247,15 @@ func (s *Session) loadModels(from *experiment.Experiment, actor, critic *train.O
 
 // load loads a model. Adapters of one base share it, and so does who only reads that base.
 func (s *Session) load(from, policy *experiment.Model) (model *torch.Model, notes []string, err error) {
-	if policy.Shape.LoRA.Rank == 0 || from.Dir != policy.Dir {
+	if !from.Beside(policy.Trains.Base()) {
 		return from.LoadOver(s.sharding())
 	}
 	if s.base == nil {
-		if s.base, notes, err = s.Guest.Base(policy, s.sharding()); err != nil {
+		if s.base, notes, err = s.Tenant.Base(policy, s.sharding()); err != nil {
 			return nil, nil, err
 		}
-		s.baseDir = policy.Dir
 	}
-	model, err = from.Beside(s.base, s.sharding())
+	model, err = from.Trains.Attach(s.base, from.Shape.Head, s.sharding())
 	return model, notes, err
 }
 
@@ -267,13 +268,9 @@ func (s *Session) loadLearner(who string, from, policy *experiment.Model,
 	for _, note := range notes { // what is worth knowing about the weights
 		s.Log.Infof("%s", note)
 	}
-	if how != nil && model.Config.LoRA.Rank > 0 {
-		own := *how
-		own.Dropout, own.Seed = s.Config.LoRA.Dropout, from.Seed
-		how = &own
-	}
 	l, err := train.NewLearner(model, s.Placement(), how)
 	if err == nil {
+		l.Trains = from.Trains
 		err = model.SetRecompute(s.Config.Actor.RecomputeActivations)
 	}
 	if err != nil {
@@ -283,40 +280,80 @@ func (s *Session) loadLearner(who string, from, policy *experiment.Model,
 	return l, nil
 }
 
-// PolicyOptimization is that of [actor], with its schedule for runs of so many optimizer steps.
-func PolicyOptimization(a config.Actor, l config.LoRA, steps int) (*train.Optimization, schedule.Schedule) {
-	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay, BRate: l.Plus}
-	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, schedule.Schedule{Kind: a.Schedule,
-		Peak: l.LearningRate(a.LR), Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps}
+// PolicyOptimization is all that changes the policy's weights, as [actor] and [lora] say, with the schedule of its rate
+// for runs of so many optimizer steps.
+func PolicyOptimization(c *config.Config, steps int) (*train.Optimization, schedule.Schedule) {
+	a, l := c.Actor, c.LoRA
+	seed, _ := c.AdapterSeeds()
+	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}
+	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad, Dropout: l.InPasses(), Seed: seed},
+		schedule.Schedule{Kind: a.Schedule, Peak: l.LearningRate(a.LR), Floor: a.MinLRRatio, Warmup: a.WarmupSteps,
+			Total: steps}
 }
 
-// CriticOptimization is that of [critic].
-func CriticOptimization(k config.Critic, l config.LoRA, steps int) (*train.Optimization, schedule.Schedule) {
-	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay, BRate: l.Plus}
-	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad},
+// CriticOptimization is all that changes the critic's, as [critic] and [lora] say.
+func CriticOptimization(c *config.Config, steps int) (*train.Optimization, schedule.Schedule) {
+	k, l := c.Critic, c.LoRA
+	_, seed := c.AdapterSeeds()
+	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}
+	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad, Dropout: l.InPasses(), Seed: seed},
 		schedule.Schedule{Kind: k.Schedule, Peak: l.LearningRate(k.LR), Warmup: k.WarmupSteps, Total: steps}
 }
 
-// sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits
-// of several.
+// sharding says how the models of a run lie on its ranks.
 func (s *Session) sharding() checkpoint.Ranks {
-	f, shard := s.Config.FSDP, s.shard
-	if s.World == nil {
-		if !f.Deterministic {
-			return checkpoint.Ranks{}
-		}
-		shard = torch.ShardNone
-	}
-	return checkpoint.Ranks{Group: s.World.Group(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas,
+	f := s.Config.FSDP
+	return checkpoint.Ranks{Group: s.World.Group(), Shards: torch.ShardConfig{Shard: s.shard, Replicas: f.Replicas,
 		Prefetch: f.Prefetch, BFloat16: f.WireDType == "bfloat16", Deterministic: f.Deterministic, Lanes: f.Lanes}}
 }
 
 // Placement says over what passes are dealt.
 func (s *Session) Placement() train.Placement {
 	p := train.Placement{World: s.World, PassTokens: s.Config.Actor.MicroBatchTokens,
-		InStep: s.shard == torch.ShardFull}
+		InStep: s.sharding().InShards()}
 	if s.Config.FSDP.Deterministic {
 		p.Lanes = s.Config.FSDP.Lanes
 	}
 	return p
+}
+
+// Sampler is everything that plays episodes with a policy.
+type Sampler struct {
+	Tokenizer *chat.Tokenizer
+	Engine    generation.Sampler // nil where only experts play
+	Player    *rollout.Player
+}
+
+// newSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where
+// only experts play, there is no engine. A tenant samples with the engine that it shares.
+func newSampler(e *experiment.Experiment, policy *torch.Model, tenant *Tenant) (*Sampler, error) {
+	c, sampler := e.Config, &Sampler{Tokenizer: e.Tokenizer}
+	var engine generation.Engine // stays nil where only experts play
+	if e.Parts.Play {
+		var err error
+		if sampler.Engine, err = tenant.engineOf(policy, c); err != nil {
+			return nil, fmt.Errorf("creating the sampler: %w", err)
+		}
+		engine = sampler.Engine
+	}
+	sampler.Player = newPlayer(e, engine)
+	return sampler, nil
+}
+
+func newPlayer(e *experiment.Experiment, engine generation.Engine) *rollout.Player {
+	c := e.Config
+	p := rollout.NewPlayer(e.Tokenizer, engine, c.Rollout, c.Rewards, c.Run.Seed)
+	p.KeepStates(c.Algorithm.UsesStates())
+	p.JudgeFrom(c.Validation.SuccessAt)
+	return p
+}
+
+// Close frees engine and environments; nil is closed already.
+func (s *Sampler) Close() {
+	if s != nil {
+		s.Player.Close() // an environment that does not close harms nobody any more
+		if s.Engine != nil {
+			s.Engine.Close()
+		}
+	}
 }

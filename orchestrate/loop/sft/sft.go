@@ -19,7 +19,6 @@ import (
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
-	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
@@ -74,9 +73,10 @@ func (t *Trainer) begin(ctx context.Context) error {
 		}
 		episodes = len(t.data) - s.ValidationEpisodes
 	}
-	how := c.Actor // what is not in [sft]: betas, eps, weight decay, clipping
-	how.LR, how.Schedule, how.MinLRRatio, how.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
-	learning, rate := session.PolicyOptimization(how, c.LoRA, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
+	how := *c // with [actor] for what is not in [sft]: betas, eps, weight decay, clipping
+	how.Actor.LR, how.Actor.Schedule = s.LR, s.Schedule
+	how.Actor.MinLRRatio, how.Actor.WarmupSteps = s.MinLRRatio, s.WarmupSteps
+	learning, rate := session.PolicyOptimization(&how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
 	t.rate, t.rollouts = rate, session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}
 	return t.OpenModels(ctx, from, t.parts(), learning, nil)
 }
@@ -132,10 +132,11 @@ func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) 
 
 // judge measures the loss on held-out demonstrations, by which the best epoch is chosen.
 func (t *Trainer) judge(ctx context.Context, line *sftLine, held *train.Batch, epoch int) error {
-	loss, err := t.heldOutLoss(ctx, held)
+	logprobs, err := t.Actor.Compute(ctx, held, train.What{Temperature: 1}) // without a gradient
 	if err != nil {
 		return err
 	}
+	loss := -held.SampledMean(logprobs)
 	if t.State.BestEpoch == 0 || loss < t.State.BestLoss {
 		t.State.BestEpoch, t.State.BestLoss = epoch, loss
 	}
@@ -164,11 +165,17 @@ func (t *Trainer) end(ctx context.Context, line *sftLine, samples int) error {
 		return err
 	}
 	if t.validates() {
-		v, err := t.validateEpoch(ctx, filepath.Join(t.Checkpoints.Dir, folder, "actor"), best != last)
+		if best != last {
+			err = t.Actor.Trains.Reload(t.Actor.Model, filepath.Join(t.Checkpoints.Dir, folder, "actor"))
+		}
+		var found metrics.Line
+		if err == nil {
+			found, _, err = t.rollouts.Validation(ctx, last, int(t.State.ActorSteps))
+		}
 		if err != nil {
 			return errors.Join(err, pending.Discard())
 		}
-		maps.Copy(line.others, v)
+		maps.Copy(line.others, found)
 	}
 	// The metrics line comes before the checkpoint, as after every step.
 	if err := t.write(line, samples); err != nil {
@@ -192,17 +199,6 @@ func (t *Trainer) end(ctx context.Context, line *sftLine, samples int) error {
 	}
 	t.Log.Infof("epoch %d%s: start from it with model.path=%s", best, note, t.Dir.File("best", "actor"))
 	return nil
-}
-
-// validateEpoch plays the validation set, with the weights of a checkpoint if they are not those in memory.
-func (t *Trainer) validateEpoch(ctx context.Context, dir string, reload bool) (metrics.Line, error) {
-	if reload {
-		if err := checkpoint.Reload(t.Actor.Model, dir); err != nil {
-			return nil, err
-		}
-	}
-	line, _, err := t.rollouts.Validation(ctx, t.State.Step, int(t.State.ActorSteps))
-	return line, err
 }
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.
@@ -305,13 +301,4 @@ func (t *Trainer) nll(ctx context.Context, mini *train.Batch) (loss, tokens floa
 		return 0, 0, err
 	}
 	return found.Columns[0].Loss, found.Tokens, nil
-}
-
-// heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
-func (t *Trainer) heldOutLoss(ctx context.Context, held *train.Batch) (float64, error) {
-	logprobs, err := t.Actor.Score(ctx, held, train.What{Temperature: 1})
-	if err != nil {
-		return 0, err
-	}
-	return -held.SampledMean(logprobs), nil
 }

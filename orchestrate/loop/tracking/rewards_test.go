@@ -1,32 +1,24 @@
 package tracking
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"gyre/envs/reward"
 )
 
-func replies(step int, texts ...string) []Tracked {
-	var rows []Tracked
+func replies(texts ...string) (rows []Tracked) {
 	for i, text := range texts {
-		r := Tracked{Step: step, GlobalStep: step + 1, Index: i, Prompt: fmt.Sprint("p", i/2), Group: i / 2,
-			Rollout:    i % 2,
-			Components: map[string]reward.Float{"correctness": reward.Float(i % 2)}, Total: 0.5}
-		r.Complete(text, false)
-		rows = append(rows, r)
+		rows = append(rows, Track(i, text, map[string]float64{"correctness": float64(i % 2)}, false))
 	}
 	return rows
 }
 
-func contents(t *testing.T, dir, name string) string {
+func contents(t *testing.T, dir string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
+	text, err := os.ReadFile(filepath.Join(dir, HistoryFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +32,12 @@ func TestHistorySchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	statistics, err := tracker.Add(replies(0, strings.Repeat("a", 400), `first \boxed{1}`))
+	statistics, err := tracker.Add(0, replies(strings.Repeat("a", 400), `first \boxed{1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	times := regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`)
-	got := times.ReplaceAllString(contents(t, dir, HistoryFile), "TIME")
+	got := times.ReplaceAllString(contents(t, dir), "TIME")
 	want := `{
   "metadata": {
     "created_at": "TIME",
@@ -94,52 +86,49 @@ func TestHistorySchema(t *testing.T) {
 		"actual length 207.5 chars" {
 		t.Errorf("statistics: %s", line)
 	}
-	var row map[string]any
-	last := strings.Split(strings.TrimSpace(contents(t, dir, RowsFile)), "\n")[1]
-	if err := json.Unmarshal([]byte(last), &row); err != nil || row["extracted"] != "1" || row["rollout"] != 1.0 ||
-		row["prompt"] != "p0" || row["total"] != 0.5 {
-		t.Errorf("%s, %v", last, err)
-	}
-	if err := tracker.Close(); err != nil {
+	if err := tracker.Flush(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A run that is killed at any byte and resumed from a checkpoint has the files of one that was never disturbed.
+// A run that is killed and resumed from a checkpoint has the file of one that was never disturbed; one that begins
+// anew has none of what was there.
 func TestTrackerResumes(t *testing.T) {
 	clean := regexp.MustCompile(`"(created_at|last_saved|timestamp)": ?"[^"]*"`)
-	record := func(dir string, done, steps int) {
+	record := func(dir string, done, steps int) string {
 		t.Helper()
 		tracker, err := OpenTracker(dir, "m", "d", done)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for s := done; s < steps; s++ {
-			if _, err := tracker.Add(replies(s, fmt.Sprint("answer ", s), "é")); err != nil {
+			if _, err := tracker.Add(s, replies(fmt.Sprint("answer ", s), "é")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := tracker.Close(); err != nil {
+		if err := tracker.Flush(); err != nil {
 			t.Fatal(err)
+		}
+		return clean.ReplaceAllString(contents(t, dir), "")
+	}
+	want := record(t.TempDir(), 0, 5)
+	for _, done := range []int{0, 2, 4} {
+		dir := t.TempDir()
+		record(dir, 0, 4)
+		begun := regexp.MustCompile(`"created_at": "[^"]*"`).FindString(contents(t, dir))
+		if got := record(dir, done, 5); got != want {
+			t.Errorf("resumed after %d of 4 steps:\n%.300s\nwant\n%.300s", done, got, want)
+		}
+		if done > 0 && !strings.Contains(contents(t, dir), begun) {
+			t.Errorf("a resumed run was created later than %s", begun)
 		}
 	}
-	undisturbed := t.TempDir()
-	record(undisturbed, 0, 5)
-	whole := contents(t, undisturbed, RowsFile)
-	for _, cut := range []int{0, 1, 200, len(whole) / 2, len(whole) - 1, len(whole)} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, RowsFile), []byte(whole[:cut]), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		done := strings.Count(whole[:cut], "\n") / 2 // whole steps on the disk
-		done = min(done, 3)                          // of which the checkpoint has at most three
-		record(dir, done, 5)
-		for _, name := range []string{RowsFile, HistoryFile} {
-			if got, want := clean.ReplaceAllString(contents(t, dir, name), ""),
-				clean.ReplaceAllString(contents(t, undisturbed, name), ""); got != want {
-				t.Errorf("cut at byte %d, %s differs:\n%.300s\nwant\n%.300s", cut, name, got, want)
-			}
-		}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, HistoryFile), []byte("[1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenTracker(dir, "m", "d", 1); err == nil || !strings.Contains(err.Error(), HistoryFile) {
+		t.Errorf("a history that cannot be read: %v", err)
 	}
 }
 

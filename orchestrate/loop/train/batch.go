@@ -3,10 +3,18 @@
 // nothing of environments, files, metrics or configurations, so that a server can offer the same to other programs'
 // training loops.
 //
-//	Batch ──Score──▶ log-probs, entropies, values ──(advantages)──▶ Columns ──Backward──▶ Gradients ──Step──▶ weights
+//	Batch ──Compute──▶ log-probs, entropies, values ──(advantages)──▶ Columns ──Backward──▶ Gradients ──Step──▶ weights
+//
+// Compute (compute.go) and Backward (backward.go) are one flow: rows are dealt to ranks and cut into passes, a pass is
+// packed, the model computes, and what comes back is scattered (passes.go).
 package train
 
-import "slices"
+import (
+	"slices"
+
+	"gyre/internal/masks"
+	"gyre/orchestrate/loop/aggregation"
+)
 
 // Sequence is one episode as the policy saw it.
 type Sequence struct {
@@ -18,21 +26,12 @@ type Sequence struct {
 }
 
 // Sampled counts the tokens that the policy sampled.
-func (s Sequence) Sampled() int {
-	n := 0
-	for _, sampled := range s.Mask {
-		if sampled {
-			n++
-		}
-	}
-	return n
-}
+func (s Sequence) Sampled() int { return masks.Count(s.Mask) }
 
 // Batch is sequences with token-aligned columns: entry i of a column is as long as sequence i. A column is nil until
 // somebody fills it.
 type Batch struct {
 	Sequences  []Sequence
-	Rows       []int       // positions in the batch that this one was taken from; nil: it was not taken from another
 	Old        [][]float32 // log-probs of the policy that is about to be updated
 	Behaviour  [][]float32 // log-probs of the policy that drew the tokens; nil: Old
 	Importance [][]float32 // weights of the policy loss of the tokens; nil: 1
@@ -62,14 +61,19 @@ func (b *Batch) Sampled() (n int) {
 	return n
 }
 
+// Masks are those of the sequences.
+func (b *Batch) Masks() [][]bool {
+	rows := make([][]bool, b.Len())
+	for i, s := range b.Sequences {
+		rows[i] = s.Mask
+	}
+	return rows
+}
+
 // Take is the batch of some rows, which shares their columns with this one.
 func (b *Batch) Take(rows []int) *Batch {
-	from := rows
-	if b.Rows != nil {
-		from = Rows(b.Rows, rows)
-	}
 	return &Batch{
-		Sequences: Rows(b.Sequences, rows), Rows: from, Progress: b.Progress,
+		Sequences: Rows(b.Sequences, rows), Progress: b.Progress,
 		Behaviour: Rows(b.Behaviour, rows), Importance: Rows(b.Importance, rows), OverBatch: Rows(b.OverBatch, rows),
 		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Support: Rows(b.Support, rows),
 		Values: Rows(b.Values, rows), Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows),
@@ -104,48 +108,27 @@ func MiniBatches(n, size int) [][]int { return slices.Collect(slices.Chunk(All(n
 // SampledMean is the mean of a column over all sampled tokens.
 func (b *Batch) SampledMean(column [][]float32) float64 {
 	sum, n := 0.0, 0
-	for i, s := range b.Sequences {
-		for t, sampled := range s.Mask {
-			if sampled {
-				sum += float64(column[i][t])
-				n++
-			}
-		}
+	for i, t := range masks.Places(b.Masks()) {
+		sum += float64(column[i][t])
+		n++
 	}
 	return sum / float64(max(n, 1))
 }
 
-// aggregations are the ways of joining token losses, by the names of actor.loss_aggregation: the weight of a token in a
-// sequence of so many sampled tokens.
-var aggregations = map[string]func(n normaliser, length int) float64{
-	"token-mean":          func(n normaliser, _ int) float64 { return 1 / float64(n.tokens) },
-	"token-sum":           func(normaliser, int) float64 { return 1 },
-	"seq-mean-token-sum":  func(n normaliser, _ int) float64 { return 1 / float64(n.sequences) },
-	"seq-mean-token-mean": func(n normaliser, length int) float64 { return 1 / float64(n.sequences) / float64(length) },
-	// Dr.GRPO: the sum over tokens divided by the longest episode possible.
-	"seq-mean-token-sum-norm": func(n normaliser, _ int) float64 { return 1 / float64(n.width) },
-}
-
-// normaliser counts the sampled tokens of a batch and the sequences that have any.
-type normaliser struct{ tokens, sequences, width int }
-
 // Weigh fills Weights: a weight per token such that Σ weight·x is the aggregated value of a per-token loss x. The
 // normaliser is that of this whole batch, which should be a mini-batch however it is later cut into passes. width is
 // what seq-mean-token-sum-norm divides by.
-func (b *Batch) Weigh(aggregation string, width int) {
-	n := normaliser{width: width}
-	for _, s := range b.Sequences {
-		n.tokens += s.Sampled()
-		n.sequences += min(s.Sampled(), 1)
+func (b *Batch) Weigh(how string, width int) {
+	lengths := make([]int, b.Len())
+	for i, s := range b.Sequences {
+		lengths[i] = s.Sampled()
 	}
+	weights := aggregation.Weights(how, lengths, width)
 	b.Weights = make([][]float32, b.Len())
 	for i, s := range b.Sequences {
 		b.Weights[i] = make([]float32, len(s.Mask))
-		weight := aggregations[aggregation](n, s.Sampled())
-		for t, sampled := range s.Mask {
-			if sampled {
-				b.Weights[i][t] = float32(weight)
-			}
+		for t := range masks.Tokens(s.Mask) {
+			b.Weights[i][t] = float32(weights[i])
 		}
 	}
 }

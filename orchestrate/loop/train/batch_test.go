@@ -49,11 +49,11 @@ func bits(mask string) []bool {
 	return out
 }
 
-// A batch that is taken from another shares its columns, and knows its rows in the whole.
+// A batch that is taken from another shares its columns.
 func TestTake(t *testing.T) {
 	b := &Batch{Sequences: make([]Sequence, 4), Old: [][]float32{{0}, {1}, {2}, {3}}}
 	part := b.Take([]int{3, 1, 0}).Take([]int{2, 0})
-	if part.Len() != 2 || part.Rows[0] != 0 || part.Rows[1] != 3 || part.Old[1][0] != 3 || part.Values != nil {
+	if part.Len() != 2 || part.Old[0][0] != 0 || part.Old[1][0] != 3 || part.Values != nil {
 		t.Errorf("taken: %+v", part)
 	}
 	part.Old[0][0] = 7

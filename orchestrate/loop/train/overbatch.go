@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"gyre/internal/masks"
 	"gyre/internal/statistics"
 	"gyre/torch"
 )
@@ -18,12 +19,8 @@ type place struct{ row, token int }
 
 // places are the sampled tokens of a batch, in order.
 func (b *Batch) places() (all []place) {
-	for i, s := range b.Sequences {
-		for t, sampled := range s.Mask {
-			if sampled {
-				all = append(all, place{i, t})
-			}
-		}
+	for i, t := range masks.Places(b.Masks()) {
+		all = append(all, place{i, t})
 	}
 	return all
 }
@@ -55,16 +52,12 @@ func (b *Batch) meanLogRatios(current [][]float32) [][]float32 {
 	column := b.blank()
 	for i, s := range b.Sequences {
 		sum := 0.0
-		for t, sampled := range s.Mask {
-			if sampled {
-				sum += float64(current[i][t]) - float64(b.Old[i][t])
-			}
+		for t := range masks.Tokens(s.Mask) {
+			sum += float64(current[i][t]) - float64(b.Old[i][t])
 		}
 		mean := float32(sum / float64(max(s.Sampled(), 1)))
-		for t, sampled := range s.Mask {
-			if sampled {
-				column[i][t] = mean
-			}
+		for t := range masks.Tokens(s.Mask) {
+			column[i][t] = mean
 		}
 	}
 	return column

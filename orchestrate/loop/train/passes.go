@@ -1,10 +1,109 @@
 package train
 
 import (
+	"context"
 	"slices"
 
+	"gyre/orchestrate/loop/ranks"
 	"gyre/torch"
 )
+
+// Placement says over what a model's passes are dealt.
+type Placement struct {
+	World      *ranks.World // [ranks.Alone] unless it is given
+	PassTokens int          // that a forward pass takes at most
+	// InStep: the weights are in shards, so that every pass takes all ranks.
+	InStep bool
+	// Lanes fix the order of sums over ranks, whose bits then do not depend on how many there are; 0: they may.
+	Lanes int
+}
+
+// InStep reports whether every pass takes all ranks.
+func (l *Learner) InStep() bool { return l.on.InStep }
+
+// OneByOne reports whether the gradient of a single sequence takes a pass of all ranks: shards hold sums over ranks
+// only, unless these have a fixed order.
+func (l *Learner) OneByOne() bool { return l.InStep() && l.on.Lanes == 0 }
+
+// Complete fills a column, of which every rank knows some rows, on all ranks.
+func (l *Learner) Complete(ctx context.Context, rows []int, column [][]float32) error {
+	return complete(ctx, l, rows, column)
+}
+
+func complete[T any](ctx context.Context, l *Learner, rows []int, column []T) error {
+	known := map[int]T{}
+	for _, row := range rows {
+		known[row] = column[row]
+	}
+	all, err := ranks.Gather(ctx, l.on.World, known)
+	for _, own := range all {
+		for row, values := range own {
+			column[row] = values
+		}
+	}
+	return err
+}
+
+// mine are this rank's rows of a batch.
+func (l *Learner) mine(b *Batch) []int {
+	return b.partition(l.on.World.Size())[l.on.World.Rank()]
+}
+
+// deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks
+// when they are first looked at. Where sums have a fixed order, the rows are dealt to lanes, and run is called for
+// each lane of this rank in turn.
+func (l *Learner) deal(b *Batch, into []*torch.Gradients, run func(lane int, rows []int) error) error {
+	if l.on.Lanes == 0 || !l.Model.Sharded() {
+		return run(0, l.mine(b))
+	}
+	first, n := l.Model.Lanes()
+	for k, rows := range b.partition(l.on.Lanes)[first:][:n] {
+		for _, g := range slices.Compact(slices.Clone(into)) {
+			if g == nil {
+				continue
+			}
+			if err := g.BeginLane(first + k); err != nil {
+				return err
+			}
+		}
+		if err := run(first+k, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each runs f on each pass that rows of a batch, this rank's, are cut into: f packs it, has the model compute, and
+// scatters what comes back. After each pass whoever shares the model gets a turn.
+func (l *Learner) each(ctx context.Context, b *Batch, rows []int, f func(pass) error) error {
+	passes := b.microBatches(rows, l.on.PassTokens)
+	// Where passes take all ranks, each gets as many as the rank with most: the last ones of the others are empty.
+	most, err := l.most(ctx, len(passes))
+	if err != nil {
+		return err
+	}
+	for _, segments := range append(passes, make([][]segment, most-len(passes))...) {
+		if err := f(pass{b, segments}); err != nil {
+			return err
+		}
+		if l.Colocated == nil {
+			continue
+		}
+		if err := l.Colocated.Between(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// most is the largest n of all ranks where passes take all of them.
+func (l *Learner) most(ctx context.Context, n int) (int, error) {
+	if !l.InStep() {
+		return n, nil
+	}
+	most, err := l.on.World.Max(ctx, float64(n))
+	return max(int(most), n), err
+}
 
 // segment is a run of a sequence's tokens that the policy saw by itself.
 type segment struct{ row, from, to int }
@@ -55,16 +154,6 @@ func (b *Batch) microBatches(rows []int, budget int) [][]segment {
 	return out
 }
 
-// begun counts the sequences whose first segment is among these: over all micro-batches each sequence counts once.
-func begun(micro []segment) (sequences int) {
-	for _, s := range micro {
-		if s.from == 0 {
-			sequences++
-		}
-	}
-	return sequences
-}
-
 // commonPrefix is the number of tokens that both begin with.
 func commonPrefix(a, b []int32) int {
 	n := 0
@@ -105,15 +194,33 @@ func (b *Batch) partition(n int) [][]int {
 	return out
 }
 
-// pack lays segments one after another.
-func (b *Batch) pack(micro []segment) torch.Batch {
-	ids, masks := make([][]int32, len(micro)), make([][]bool, len(micro))
-	for j, s := range micro {
+// pass is what one forward pass takes of a batch: segments, one after another. It has none on a rank that only goes
+// along with the others.
+type pass struct {
+	batch    *Batch
+	segments []segment
+}
+
+// begun counts the sequences whose first segment is in the pass: over all passes each sequence counts once.
+func (p pass) begun() (sequences int) {
+	for _, s := range p.segments {
+		if s.from == 0 {
+			sequences++
+		}
+	}
+	return sequences
+}
+
+// pack lays the segments one after another.
+func (p pass) pack() torch.Batch {
+	b := p.batch
+	ids, masks := make([][]int32, len(p.segments)), make([][]bool, len(p.segments))
+	for j, s := range p.segments {
 		ids[j], masks[j] = b.ids(s), b.Sequences[s.row].Mask[s.from:s.to]
 	}
 	packed := torch.Pack(ids, masks)
-	if slices.ContainsFunc(micro, func(s segment) bool { return b.Sequences[s.row].Targets != nil }) {
-		for j, s := range micro {
+	if slices.ContainsFunc(p.segments, func(s segment) bool { return b.Sequences[s.row].Targets != nil }) {
+		for j, s := range p.segments {
 			targets := ids[j]
 			if of := b.Sequences[s.row].Targets; of != nil {
 				targets = of[s.from:s.to]
@@ -124,23 +231,23 @@ func (b *Batch) pack(micro []segment) torch.Batch {
 	return packed
 }
 
-// gather concatenates what segments have of a column; nil where it is not filled.
-func gather(micro []segment, column [][]float32) []float32 {
+// gather concatenates what the segments have of a column; nil where it is not filled.
+func (p pass) gather(column [][]float32) []float32 {
 	if column == nil {
 		return nil
 	}
 	var out []float32
-	for _, s := range micro {
+	for _, s := range p.segments {
 		out = append(out, column[s.row][s.from:s.to]...)
 	}
 	return out
 }
 
 // scatter puts a packed column back into that of the batch.
-func (b *Batch) scatter(micro []segment, packed []float32, column [][]float32) {
-	for _, s := range micro {
+func (p pass) scatter(packed []float32, column [][]float32) {
+	for _, s := range p.segments {
 		if column[s.row] == nil {
-			column[s.row] = make([]float32, len(b.Sequences[s.row].IDs))
+			column[s.row] = make([]float32, len(p.batch.Sequences[s.row].IDs))
 		}
 		copy(column[s.row][s.from:s.to], packed)
 		packed = packed[s.to-s.from:]

@@ -42,11 +42,11 @@ func TestContextsBecomeSequences(t *testing.T) {
 	if !slices.EqualFunc(got, want, slices.Equal[[]segment]) {
 		t.Fatalf("micro-batches %v, want %v", got, want)
 	}
-	if begun(got[0]) != 2 || begun(got[1]) != 0 {
+	if (pass{b, got[0]}).begun() != 2 || (pass{b, got[1]}).begun() != 0 {
 		t.Errorf("%d and %d episodes begin in the micro-batches, want 2 and 0: progress counts episodes",
-			begun(got[0]), begun(got[1]))
+			(pass{b, got[0]}).begun(), (pass{b, got[1]}).begun())
 	}
-	batch := b.pack(got[0])
+	batch := pass{b, got[0]}.pack()
 	if !slices.Equal(batch.Offsets, []int64{0, 3, 6, 9}) || !slices.Equal(batch.IDs,
 		[]int32{1, 2, 3, 1, 2, 3, 1, 2, 4}) ||
 		!slices.Equal(batch.Mask, []uint8{0, 1, 0, 0, 1, 0, 1, 0, 1}) {
@@ -54,7 +54,8 @@ func TestContextsBecomeSequences(t *testing.T) {
 	}
 	back := make([][]float32, 2)
 	for _, micro := range got {
-		b.scatter(micro, gather(micro, b.Old), back)
+		p := pass{b, micro}
+		p.scatter(p.gather(b.Old), back)
 	}
 	for i := range back {
 		if !slices.Equal(back[i], b.Old[i]) {

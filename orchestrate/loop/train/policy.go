@@ -10,8 +10,8 @@ import (
 // passes is its own affair: every rank hands over the whole batch and gets the results of all. All methods are
 // collective over the ranks.
 type Policy interface {
-	// Score computes a column of the batch.
-	Score(ctx context.Context, b *Batch, what What) ([][]float32, error)
+	// Compute computes a column of the batch.
+	Compute(ctx context.Context, b *Batch, what What) ([][]float32, error)
 	// Backward adds the gradient of each column to its buffer. It leaves the weights as they are.
 	Backward(ctx context.Context, b *Batch, o Objective, columns []Column) (Losses, error)
 	// Step changes the weights by the gradients in Gradients, and empties them. A gradient that is not finite changes
@@ -21,7 +21,7 @@ type Policy interface {
 	Gradients() *torch.Gradients
 }
 
-// What says what Score computes: a policy's log-probs, or its entropies, at a temperature. A value network gives its
+// What says what Compute computes: a policy's log-probs, or its entropies, at a temperature. A value network gives its
 // values.
 type What struct {
 	Entropy     bool

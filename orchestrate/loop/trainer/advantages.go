@@ -4,22 +4,22 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/importance"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 )
 
 // advantages computes token rewards, the KL penalty in them, advantages and returns.
-func (p *preparation) advantages(s *Selection, line metrics.Line) {
+func (p *preparation) advantages(s *Prepared, line metrics.Line) {
 	begin := time.Now()
 	defer func() { p.clock.Add("adv", time.Since(begin)) }()
-	a, b, trajectories := p.Config.Algorithm, s.Batch, trajectories(*s, p.Config)
+	a, b, trajectories := p.Config.Algorithm, s.Batch, trajectories(s, p.Config)
 	if a.KLIn == "reward" {
 		rewards := make([][]float64, b.Len())
 		for i, e := range trajectories {
@@ -27,7 +27,7 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) {
 		}
 		p.penalize(s, rewards, line)
 	}
-	how := a.Estimation()
+	how := advantage.From(a)
 	for _, part := range p.Config.Rewards {
 		how.PartWeights = append(how.PartWeights, part.Weight)
 	}
@@ -44,7 +44,7 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) {
 }
 
 // penalize subtracts the divergence from the reference from rewards or advantages.
-func (p *preparation) penalize(s *Selection, rows [][]float64, line metrics.Line) {
+func (p *preparation) penalize(s *Prepared, rows [][]float64, line metrics.Line) {
 	if p.penalty == nil || p.penalty.Coef == 0 {
 		return
 	}
@@ -58,11 +58,11 @@ func (p *preparation) penalize(s *Selection, rows [][]float64, line metrics.Line
 }
 
 // trajectories are the episodes of a batch as estimators read them.
-func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
+func trajectories(s *Prepared, c *config.Config) []advantage.Trajectory {
 	out := make([]advantage.Trajectory, len(s.Episodes))
 	for i, e := range s.Episodes {
-		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(c)),
-			TurnEnds: turnEnds(e)}
+		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: e.TokenRewards(creditsTurns(c))}
+		out[i].TurnEnds, out[i].States = e.TurnEnds()
 		for _, part := range c.Rewards {
 			out[i].Parts = append(out[i].Parts, episode.Sum(e.Components[part.Name]))
 		}
@@ -82,43 +82,17 @@ func creditsTurns(c *config.Config) bool {
 	return c.Rollout.TurnRewards && !c.Algorithm.ComparesEpisodes()
 }
 
-// tokenRewards places an episode's rewards: by default its whole score on the last token that the policy sampled,
-// with turn rewards each amount on its own token, or, where that was not sampled, on the sampled token before it (the
-// first one if there is none).
-func tokenRewards(e *episode.Episode, perTurn bool) []float64 {
-	out := make([]float64, len(e.IDs))
-	if !perTurn {
-		if last := sampledBefore(e.Mask, len(e.Mask)); last >= 0 {
-			out[last] = e.Score
-		}
-		return out
-	}
-	for _, r := range e.Rewards {
-		at := sampledBefore(e.Mask, r.Token+1)
-		if at < 0 {
-			at = slices.Index(e.Mask, true)
-		}
-		if at >= 0 {
-			out[at] += r.Value
-		}
-	}
-	return out
-}
-
 // energies are the squared norms of the score functions, times the squared importance weights where there are any:
 // 1 − 2π + Σπ² of each token's distribution. Σπ² follows from two log-probs of the token, since the sum of the squared
 // probabilities is the denominator of the softmax at half the temperature over the square of the one at the whole.
-func (p *preparation) energies(ctx context.Context, b *train.Batch) (out [][]float64, err error) {
-	score := func(temperature float64) (column [][]float32) {
-		if err == nil {
-			column, err = p.Actor.Score(ctx, b, train.What{Temperature: temperature})
-		}
-		return column
-	}
-	temperature, o, whole := experiment.Temperature(p.Config), p.Config.Importance.Options(), b.Old
-	half := score(temperature / 2)
-	if p.given { // the old log-probs may be those of another policy, whose distributions nobody knows
-		whole = score(temperature)
+func (p *preparation) energies(ctx context.Context, s *Prepared) (out [][]float64, err error) {
+	defer p.clock.Phase("energies")(&err)
+	b := s.Batch
+	var whole [][]float32
+	temperature, o := experiment.Temperature(p.Config), importance.Options(p.Config.Importance)
+	half, err := p.Actor.Compute(ctx, b, train.What{Temperature: temperature / 2})
+	if err == nil { // the old log-probs may be those of another policy, whose distributions nobody knows
+		whole, err = presentLogprobs(ctx, p.Session, b, s.onPolicy)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("distributions for %s: %w", p.Config.Algorithm.Advantage, err)
@@ -137,27 +111,6 @@ func (p *preparation) energies(ctx context.Context, b *train.Batch) (out [][]flo
 		}
 	}
 	return out, nil
-}
-
-// sampledBefore is the last sampled token before end, -1 if there is none.
-func sampledBefore(mask []bool, end int) int {
-	for i := end - 1; i >= 0; i-- {
-		if mask[i] {
-			return i
-		}
-	}
-	return -1
-}
-
-// turnEnds lists the last sampled token of each turn in which the policy said something.
-func turnEnds(e *episode.Episode) []int {
-	var ends []int
-	for _, turn := range e.Turns {
-		if last := sampledBefore(e.Mask, turn.End); last >= turn.Reply {
-			ends = append(ends, last)
-		}
-	}
-	return ends
 }
 
 // convert gives numbers another precision; of a column that is not filled there are none.

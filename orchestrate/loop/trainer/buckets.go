@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
 	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 )
@@ -20,8 +21,9 @@ import (
 // batch, or of a batch that is played for it.
 type bucketObserver struct {
 	*session.Session
-	rollouts    *rollouts
+	rollouts    *session.Rollouts
 	preparation *preparation
+	exact       *bool  // the sampler's log-probs are proven to be the trainer's
 	dir         string // the folder analysis of the run
 }
 
@@ -31,7 +33,7 @@ type analysed struct {
 	text string
 	// What was measured last, for those who read it on: with the pulls of its groups if that is asked for.
 	report *gradients.Report
-	chosen Selection
+	chosen *Prepared
 	batch  *train.Batch // weighed
 	pulls  bool
 }
@@ -75,11 +77,6 @@ func (o *bucketObserver) Due(step int) bool { return session.AnalysisDue(o.Confi
 
 // Look implements Observer. It writes the step's files into the folder analysis.
 func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
-	if o.preparation.given && o.Config.Separate() {
-		o.Log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch "+
-			"(analysis.groups, analysis.group_size)", s.Number)
-		return nil
-	}
 	out := newAnalysed(o.Config)
 	out.pulls = predicts(o.Config.Analysis)
 	if err := o.step(ctx, s, out); err != nil {
@@ -102,9 +99,9 @@ func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
 
 func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error {
 	if !o.Config.Separate() {
-		return o.batch(ctx, s.Chosen, false, out)
+		return o.batch(ctx, &s.Chosen, false, out)
 	}
-	episodes, err := o.rollouts.analysis(ctx, s.Number, out.line)
+	episodes, err := o.play(ctx, s.Number, out.line)
 	if err != nil {
 		return err
 	}
@@ -112,26 +109,43 @@ func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error
 		o.Log.Warnf("step %d: no episode of the gradient analysis was played to its end; it is left out", s.Number)
 		return nil
 	}
-	_, err = o.episodes(ctx, episodes, o.Config.Analysis.LogPrefilter, out)
+	_, err = o.episodes(ctx, episodes, o.playedNow(), o.Config.Analysis.LogPrefilter, out)
 	return err
+}
+
+// play plays the separate analysis batch of a step.
+func (o *bucketObserver) play(ctx context.Context, step int, line metrics.Line) ([]*episode.Episode, error) {
+	plan := rollout.AnalysisPlan(o.Config, step)
+	episodes, _, err := o.rollouts.Play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
+	if err != nil {
+		return nil, err
+	}
+	line.Add(sourceMetrics{Groups: plan.Groups(), GroupSize: plan.Sources[0].GroupSize})
+	return episodes, o.rollouts.Save(episodes, fmt.Sprintf("analysis_%d.jsonl", step),
+		o.Config.Run.SaveRollouts == "all")
+}
+
+// playedNow is the provenance of episodes that are played for an analysis.
+func (o *bucketObserver) playedNow() source.Provenance {
+	return source.Provenance{Weights: source.Present, Exact: *o.exact}
 }
 
 // episodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if
 // asked. It gives what the filter kept.
-func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episode, unfiltered bool,
-	out *analysed) (Selection, error) {
+func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episode, from source.Provenance,
+	unfiltered bool, out *analysed) (*Prepared, error) {
 	prepare := *o.preparation
 	prepare.clock = nil // its times are the analysis'
-	analyse := func(unfiltered bool) (s Selection, err error) {
-		if s, err = prepare.choose(ctx, episodes, unfiltered); err != nil {
-			return s, err
+	analyse := func(unfiltered bool) (*Prepared, error) {
+		chosen, err := prepare.choose(ctx, episodes, unfiltered)
+		s := Prepared{Selection: chosen}
+		if err == nil && s.Batch.Len() > 0 {
+			s, err = prepare.prepare(ctx, chosen, from, 0, metrics.Line{})
 		}
-		if s.Batch.Len() > 0 {
-			if err := prepare.prepare(ctx, &s, metrics.Line{}); err != nil {
-				return s, err
-			}
+		if err == nil {
+			err = o.batch(ctx, &s, unfiltered, out)
 		}
-		return s, o.batch(ctx, s, unfiltered, out)
+		return &s, err
 	}
 	if unfiltered {
 		whole, err := analyse(true)
@@ -148,7 +162,7 @@ func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episo
 }
 
 // batch measures one prepared batch. A batch without episodes, or with a group of one, has nothing to measure.
-func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool, out *analysed) error {
+func (o *bucketObserver) batch(ctx context.Context, s *Prepared, unfiltered bool, out *analysed) error {
 	title, empty := "grad_norm", s.Batch.Len() == 0
 	if unfiltered {
 		title = "grad_norm_prefilter"
@@ -159,18 +173,14 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 		o.Log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", title, len(s.Std))
 		return nil
 	}
-	buckets, err := bucketsOf(o.Config, s)
+	buckets, err := bucketsOf(o.Config, s.Selection)
 	if err != nil {
 		o.Log.Warnf("gradient analysis (%s): %v; nothing is analysed", title, err)
 		return nil
 	}
 	noteBuckets(o.Session, buckets)
 	subject := subjectOf(o.Session, s)
-	if byStaleness := o.Config.Analysis.Buckets == "staleness"; byStaleness {
-		subject.Batch, buckets = gradients.ByStaleness(subject.Batch, stalenessOf(s.Episodes, s.step),
-			buckets[0].Groups)
-	}
-	options := experiment.AnalysisOptions(o.Config)
+	options := gradients.OptionsOf(o.Config)
 	options.Width, options.Pulls = s.width, out.pulls && !unfiltered
 	bar, done := o.Console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
 	defer bar.Close()
@@ -181,7 +191,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	}
 	out.report, out.chosen, out.batch = report, s, subject.Batch
 	m := bucketMetrics{Memory: float64(report.Plan.Bytes) / (1 << 20)}
-	if options.Profile == gradients.Exact && options.Statistics {
+	if options.Profile == gradients.Exact {
 		m.Confidence = options.Confidence
 	}
 	if unfiltered {
@@ -200,28 +210,16 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 }
 
 // subjectOf is the policy on a prepared batch, under the loss of the update.
-func subjectOf(e *session.Session, s Selection) gradients.Subject {
-	batch, o := *s.Batch, s.objective(e.Config)
+func subjectOf(e *session.Session, s *Prepared) gradients.Subject {
+	batch, o := *s.Batch, s.objective
 	batch.Weigh(e.Config.Actor.LossAggregation, s.width)
 	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}
-}
-
-// groupsOf are the group ids of episodes.
-func groupsOf(episodes []*episode.Episode) []int {
-	ids := make([]int, len(episodes))
-	for i, e := range episodes {
-		ids[i] = e.Group
-	}
-	return ids
 }
 
 // bucketsOf sorts the groups of a batch by the standard deviation of their rewards. It is an error that a group has
 // none: groups that are given or whose members failed may have one member.
 func bucketsOf(c *config.Config, s Selection) ([]gradients.Bucket, error) {
-	a, groups := c.Analysis, gradients.Groups(groupsOf(s.Episodes), s.RewardStd)
-	if a.Buckets == "staleness" { // all groups, whose tokens are taken apart
-		return gradients.Split(groups, "quantile", 1, false)
-	}
+	a, groups := c.Analysis, gradients.Groups(session.GroupIDs(s.Episodes), s.RewardStd)
 	return gradients.Split(groups, a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
 }
 
@@ -239,17 +237,4 @@ func noteBuckets(e *session.Session, buckets []gradients.Bucket) {
 		e.Log.Warnf("gradient analysis: all groups have the reward standard deviation %g: buckets follow the order of "+
 			"groups and mean nothing", low)
 	}
-}
-
-// sharesOf is the actor, taking its update apart by buckets (analysis.in_update); nil where that is not wanted.
-func sharesOf(e *session.Session, s Selection) (*gradients.Shares, error) {
-	if !e.Config.Analysis.InUpdate {
-		return nil, nil
-	}
-	buckets, err := bucketsOf(e.Config, s)
-	if err != nil {
-		e.Log.Warnf("%v: the update's shares are not measured", err)
-		return nil, nil
-	}
-	return gradients.NewShares(e.Actor, buckets, len(train.MiniBatches(s.Batch.Len(), e.Config.Actor.MiniBatch)))
 }

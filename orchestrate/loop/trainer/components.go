@@ -14,16 +14,13 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
-	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
-	"gyre/torch"
 )
 
 // componentObserver measures the gradients of the reward's components.
 type componentObserver struct {
 	*session.Session
 	dir    string // that files go into; "" writes none
-	given  bool   // episodes are given instead of played
 	saves  bool   // the gradients, too: known to the ranks that write nothing
 	looked bool   // at a step: what lacks in the first is warned of
 }
@@ -39,7 +36,7 @@ func (o *componentObserver) Look(ctx context.Context, s *Step) error {
 	if s.Chosen.Batch.Len() == 0 {
 		return nil
 	}
-	report, err := o.measure(ctx, s.Number, s.Chosen, s.Line)
+	report, err := o.measure(ctx, s.Number, &s.Chosen, s.Line)
 	if report != nil {
 		s.components = report
 		o.Log.File(strings.TrimSpace(report.Console()))
@@ -59,13 +56,10 @@ func componentWeights(c *config.Config) map[string]float64 {
 	return out
 }
 
-// componentFolder is where the gradients of the components are kept.
-func componentFolder(c *config.Config) string { return "gradient_analysis_" + session.DataName(c) }
-
 // measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves
 // everything as it was. Its report is nil where the reward has none. Files count the updates before the step: the first
 // step's have the number 0.
-func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (
+func (o *componentObserver) measure(ctx context.Context, step int, s *Prepared, line metrics.Line) (
 	report *gradients.ComponentReport, err error) {
 	defer func() {
 		if err != nil {
@@ -79,22 +73,19 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	if len(advantages.Names) == 0 {
 		return nil, nil
 	}
-	subject, err := o.onPolicy(ctx, s)
-	if err != nil {
+	subject := subjectOf(o.Session, s) // as the policy that sampled it: no ratio differs from 1, nothing is clipped
+	if subject.Batch.Old, err = presentLogprobs(ctx, o.Session, s.Batch, s.onPolicy); err != nil {
 		return nil, err
 	}
-	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence,
+	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: gradients.Confidence,
 		Seed: o.Config.Run.Seed, Step: uint64(step)}
-	if c.Buckets {
-		options.Buckets, _ = bucketsOf(o.Config, s) // none where a group has one member
-	}
 	if o.saves && c.Enabled && c.Save != "none" {
-		options.Keep = func(names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
-			return gradients.Save(ctx, o.file("gradients_step_%d.npz", step), o.World, names[:len(advantages.Names)],
-				buffers, parameters, o.projects(len(advantages.Names)))
+		options.Keep = func(taken gradients.Taken) error {
+			taken.Names = taken.Names[:len(advantages.Names)]
+			return taken.Save(ctx, o.file("gradients_step_%d.npz", step), o.World, c.Save == "projection")
 		}
 	}
-	report, err = gradients.MeasureComponents(ctx, subject, groupsOf(s.Episodes), advantages, options)
+	report, err = gradients.MeasureComponents(ctx, subject, session.GroupIDs(s.Episodes), advantages, options)
 	if err != nil {
 		return nil, err
 	}
@@ -116,17 +107,6 @@ func (o *componentObserver) file(name string, step int) string {
 	return filepath.Join(o.dir, fmt.Sprintf(name, step-1))
 }
 
-// projects reports whether gradients are saved as projections: where that is wanted, or they would take too much.
-func (o *componentObserver) projects(components int) bool {
-	c, full := o.Config.Components, gradients.FullBytes(components, experiment.Parameters(o.Actor.Model.Config))
-	large := full > int64(c.SaveMiB)<<20
-	if large && c.Save == "full" && !o.looked {
-		o.Log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: "+
-			"random projections are written instead", full>>20, c.SaveMiB)
-	}
-	return large || c.Save == "projection"
-}
-
 // noteMissing warns of what the configuration names and the first batch lacks. Such a component measures nothing
 // until an episode has it.
 func (o *componentObserver) noteMissing(step int, names, occurring []string) {
@@ -143,27 +123,15 @@ func (o *componentObserver) noteMissing(step int, names, occurring []string) {
 	}
 }
 
-// onPolicy is the policy on a prepared batch, as the policy that sampled it: no ratio differs from 1 and nothing is
-// clipped.
-func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (subject gradients.Subject, err error) {
-	subject = subjectOf(o.Session, s)
-	given := func(e *episode.Episode) bool { return e.Logprob != nil } // which may be another policy's
-	if o.given && !o.Config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) {
-		at := train.What{Temperature: experiment.Temperature(o.Config)}
-		subject.Batch.Old, err = o.Actor.Score(ctx, subject.Batch, at)
-	}
-	return subject, err
-}
-
 // rewarded are the episodes of a batch with the rewards of their components, placed as in the update.
-func rewarded(s Selection, c *config.Config) []gradients.Rewarded {
+func rewarded(s *Prepared, c *config.Config) []gradients.Rewarded {
 	out := make([]gradients.Rewarded, len(s.Episodes))
 	for i, t := range trajectories(s, c) {
 		out[i] = gradients.Rewarded{Trajectory: t, Components: map[string][]float64{}}
 		for name, rewards := range s.Episodes[i].Components {
 			own := *s.Episodes[i]
 			own.Score, own.Rewards = episode.Sum(rewards), rewards
-			out[i].Components[name] = tokenRewards(&own, creditsTurns(c))
+			out[i].Components[name] = own.TokenRewards(creditsTurns(c))
 		}
 	}
 	return out

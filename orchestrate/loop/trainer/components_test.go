@@ -48,7 +48,7 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 	for _, mode := range []string{"independent", "exact"} {
 		cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()),
 			[]string{"components.enabled=true", "components.mode=" + mode,
-				"components.buckets=true", "components.names=[\"a\",\"b\",\"copy\",\"against\",\"same\"]",
+				"components.names=[\"a\",\"b\",\"copy\",\"against\",\"same\"]",
 				"components.save=full", "components.data=given",
 				"components.weights={a=1,b=2,copy=0,against=0,same=0}"})
 		if err != nil {
@@ -61,18 +61,12 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := result.Values
-		for _, bucket := range []string{"", "bucket_1/", "bucket_2/", "bucket_3/"} {
-			whole := bucket
-			if bucket == "" {
-				whole = "all/"
-			}
-			for part, term := range map[string]string{"total": "task", "entropy": "entropy", "kl": "kl"} {
-				near(t, mode+" norm of "+bucket+part, got["grad_components/"+bucket+"norm/"+part],
-					got["grad_norm/"+whole+term].(float64), 0, 1e-4)
-			}
-			near(t, "task and kl", got["grad_components/"+bucket+"cosine/kl/total"],
-				got["grad_norm/"+whole+"cosine/task_kl"].(float64), 1, 1e-4)
+		for part, term := range map[string]string{"total": "task", "entropy": "entropy", "kl": "kl"} {
+			near(t, mode+" norm of "+part, got["grad_components/norm/"+part], got["grad_norm/all/"+term].(float64), 0,
+				1e-4)
 		}
+		near(t, "task and kl", got["grad_components/cosine/kl/total"], got["grad_norm/all/cosine/task_kl"].(float64), 1,
+			1e-4)
 		if mode == "independent" {
 			near(t, "copy", got["grad_components/cosine/b/copy"], 1, 1, 1e-5)
 			near(t, "opposite", got["grad_components/cosine/copy/against"], -1, 1, 1e-5)
@@ -273,7 +267,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 	}
 	dir := t.TempDir()
 	run("with", dir, "components.enabled=true", "components.save=projection", "components.data=x",
-		"components.buckets=true", "components.link="+dir)
+		"components.link="+dir)
 	run("without", dir)
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(dir, name, "global_step_1", "actor", "model.safetensors"))

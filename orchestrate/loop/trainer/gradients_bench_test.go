@@ -14,6 +14,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
@@ -23,7 +24,7 @@ import (
 
 // benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them
 // sampled, in six groups of eight.
-func benchTrainer(b *testing.B, overrides ...string) (*session.Session, Selection) {
+func benchTrainer(b *testing.B, overrides ...string) (*session.Session, *Prepared) {
 	b.Helper()
 	c, err := config.Parse("bench.toml", []byte(`
 [model]
@@ -71,13 +72,13 @@ mini_batch = 48
 	if err := model.Touch(); err != nil {
 		b.Fatal(err)
 	}
-	t := session.New(c, metrics.NewConsole(io.Discard), nil)
+	t := session.New(c, metrics.NewConsole(io.Discard), ranks.Alone())
 	if t.Actor, err = train.NewLearner(model, t.Placement(),
 		&train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, ClipGrad: 1}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(t.Actor.Close)
-	s := Selection{Batch: &train.Batch{}}
+	s := &Prepared{Selection: Selection{Batch: &train.Batch{}}, objective: train.Objective{PolicyLoss: experiment.Loss(c)}}
 	for g := range 6 {
 		for range 8 {
 			x := &episode.Episode{Group: g}
@@ -94,41 +95,36 @@ mini_batch = 48
 		}
 	}
 	s.Batch.Sequences = session.BatchOf(s.Episodes).Sequences
-	if s.Batch.Old, err = t.Actor.Score(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
+	if s.Batch.Old, err = t.Actor.Compute(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
 		b.Fatal(err)
 	}
 	return t, s
 }
 
-func plainUpdate(b *testing.B, t *session.Session, s Selection) {
+func plainUpdate(b *testing.B, t *session.Session, s *Prepared) {
 	u := update{Session: t, preparation: &preparation{Session: t}, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}}
-	if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
+	if err := u.actor(context.Background(), &Step{Number: 1, Chosen: *s, Line: metrics.Line{}}); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch; and the same with bucket norms
-// on the way.
+// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch.
 func BenchmarkUpdate(b *testing.B) {
-	run := func(b *testing.B, overrides ...string) {
-		t, s := benchTrainer(b, overrides...)
-		for b.Loop() {
-			plainUpdate(b, t, s)
-		}
+	t, s := benchTrainer(b)
+	for b.Loop() {
+		plainUpdate(b, t, s)
 	}
-	b.Run("plain", func(b *testing.B) { run(b) })
-	b.Run("with bucket norms", func(b *testing.B) { run(b, "analysis.in_update=true") })
 }
 
 func benchAnalysis(b *testing.B, overrides ...string) {
 	t, s := benchTrainer(b, overrides...)
 	for b.Loop() {
-		buckets, err := bucketsOf(t.Config, s)
+		buckets, err := bucketsOf(t.Config, s.Selection)
 		if err != nil {
 			b.Fatal(err)
 		}
 		subject := subjectOf(t, s)
-		o := experiment.AnalysisOptions(t.Config)
+		o := gradients.OptionsOf(t.Config)
 		if _, err := gradients.MeasureBuckets(context.Background(), subject, buckets, o); err != nil {
 			b.Fatal(err)
 		}
@@ -138,7 +134,6 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 func BenchmarkAnalysis(b *testing.B) {
 	b.Run("exact", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=1024") })
 	b.Run("exact, sketches", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=0") })
-	b.Run("exact, norms only", func(b *testing.B) { benchAnalysis(b, "analysis.statistics=false") })
 	b.Run("exact, low memory", func(b *testing.B) { benchAnalysis(b, "analysis.low_memory=true") })
 	b.Run("exact, task only", func(b *testing.B) {
 		benchAnalysis(b, "algorithm.kl_coef=0",
@@ -210,11 +205,11 @@ func BenchmarkForecast(b *testing.B) {
 	for b.Loop() {
 		update += cpu(func() { plainUpdate(b, t, s) })
 		for _, pulls := range []bool{false, true} {
-			buckets, err := bucketsOf(t.Config, s)
+			buckets, err := bucketsOf(t.Config, s.Selection)
 			if err != nil {
 				b.Fatal(err)
 			}
-			subject, o := subjectOf(t, s), experiment.AnalysisOptions(t.Config)
+			subject, o := subjectOf(t, s), gradients.OptionsOf(t.Config)
 			o.Pulls = pulls
 			var report *gradients.Report
 			took := cpu(func() { report, err = gradients.MeasureBuckets(context.Background(), subject, buckets, o) })

@@ -30,7 +30,7 @@ func TestWhatAnUpdateKnowsIsSaved(t *testing.T) {
 	}
 	observer := &learnedObserver{Session: run.Session, dir: dir}
 	for _, sampled := range []bool{false, true} {
-		s.Chosen.oldFromSampler = sampled
+		s.Chosen.sampled = sampled
 		if err := observer.Look(context.Background(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -49,8 +49,9 @@ func TestWhatAnUpdateKnowsIsSaved(t *testing.T) {
 	if !observer.Due(1) {
 		t.Error("nothing is saved of a run that saves episodes")
 	}
-	observer.given = true
-	if observer.Due(1) {
-		t.Error("replayed episodes are saved")
+	for _, o := range run.ofBatches {
+		if _, saves := o.Observer.(*learnedObserver); saves {
+			t.Error("replayed episodes are saved")
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
@@ -27,15 +28,12 @@ func TestGradientsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	chosen, err := p.preparation.choose(context.Background(), p.given, false)
+	chosen, err := p.prepared(t.Context(), p.given, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.preparation.prepare(context.Background(), &chosen, metrics.Line{}); err != nil {
-		t.Fatal(err)
-	}
 	subject := subjectOf(p.Session, chosen)
-	buckets, err := bucketsOf(cfg, chosen)
+	buckets, err := bucketsOf(cfg, chosen.Selection)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +105,7 @@ func TestEnergiesOfTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	chosen, err := p.preparation.choose(t.Context(), p.given[:2], true)
-	if err == nil {
-		err = p.preparation.prepare(t.Context(), &chosen, metrics.Line{})
-	}
+	chosen, err := p.prepared(t.Context(), p.given[:2], true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +120,7 @@ func TestEnergiesOfTokens(t *testing.T) {
 			own.Mask[at] = true
 			every.Sequences = append(every.Sequences, own)
 		}
-		logprobs, err := p.Actor.Score(t.Context(), every, train.What{Temperature: 0.7})
+		logprobs, err := p.Actor.Compute(t.Context(), every, train.What{Temperature: 0.7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,12 +159,9 @@ func TestDivergenceInAdvantages(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.close()
-		chosen, err := p.preparation.choose(t.Context(), p.given, true)
-		if err == nil {
-			state := session.State{}
-			p.preparation.penalty, _ = state.Penalty(cfg.Algorithm)
-			err = p.preparation.prepare(t.Context(), &chosen, metrics.Line{})
-		}
+		state := session.State{}
+		p.preparation.penalty, _ = state.Penalty(cfg.Algorithm)
+		chosen, err := p.prepared(t.Context(), p.given, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,4 +186,14 @@ func TestDivergenceInAdvantages(t *testing.T) {
 	if !moved {
 		t.Error("the reference is the policy: nothing was tested")
 	}
+}
+
+// prepared are given episodes, chosen by the filter (unless all are kept) and with their columns filled.
+func (p *probe) prepared(ctx context.Context, episodes []*episode.Episode, keepAll bool) (*Prepared, error) {
+	chosen, err := p.preparation.choose(ctx, episodes, keepAll)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.preparation.prepare(ctx, chosen, p.from, 0, metrics.Line{})
+	return &s, err
 }

@@ -88,12 +88,11 @@ func (c lossCase) check(t *testing.T, m *tableModel, aggregation string, want lo
 			b.Sequences[i].Mask[at+1] = bit == 1
 		}
 	}
-	s := Selection{Batch: b}
 	p := &preparation{Session: &session.Session{Config: settings}}
 	if settings.Corrects() {
-		p.weigh(&s)
+		p.weigh(b)
 	}
-	loss := experiment.Objective(settings)
+	loss := train.Objective{PolicyLoss: experiment.Loss(settings)}
 	current := make([][]float32, len(c.Logp))
 	for i, row := range c.Logp {
 		current[i] = append([]float32{0}, convert[float32](row)...)

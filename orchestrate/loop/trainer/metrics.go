@@ -1,43 +1,29 @@
 package trainer
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
+	"gyre/internal/masks"
 	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
-// extent is what a quantity goes from and to over a batch, and its mean.
-type extent struct {
-	Mean float64 `metric:"mean"`
-	Min  float64 `metric:"min"`
-	Max  float64 `metric:"max"`
-
-	sum, n float64
-}
-
-func (e *extent) add(v float64) {
-	if e.n == 0 {
-		e.Min, e.Max = math.Inf(1), math.Inf(-1)
-	}
-	e.sum += v
-	e.n++
-	e.Mean, e.Min, e.Max = e.sum/e.n, math.Min(e.Min, v), math.Max(e.Max, v)
-}
-
 // episodeMetrics describe the episodes that were played.
 type episodeMetrics struct {
 	Environments rollout.Environments `metric:"train"`
 	Length       *float64             `metric:"response_length" unit:"tokens" doc:"sampled per episode"`
-	Prompt       extent               `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
-	Cut          float64              `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
+	Prompt       metrics.Extent       `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
+	Cut          *float64             `metric:"response_length/cut_ratio" unit:"share" doc:"of replies that rollout.max_tokens cut off: near 0"`
+	Clipped      float64              `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
 	Scores       metrics.Table        `metric:"rollout/reward_table" doc:"table: a column per group (group_0 …), a row per member, its score before filtering"`
 }
 
@@ -46,25 +32,20 @@ func newEpisodeMetrics(episodes []*episode.Episode) *episodeMetrics {
 	if len(episodes) == 0 {
 		return nil
 	}
-	found, cut := rollout.Summarize(episodes), 0
-	m := episodeMetrics{Environments: found.Environments, Length: found.Length, Scores: rewardTable(episodes)}
+	found, clipped := rollout.Summarize(episodes), 0
+	m := episodeMetrics{Environments: found.Environments, Length: found.Length, Cut: found.Cut, Scores: rewardTable(episodes)}
 	for _, e := range episodes {
 		n := slices.Index(e.Mask, true)
 		if n < 0 {
 			n = len(e.IDs)
 		}
-		m.Prompt.add(float64(n))
+		m.Prompt.Add(float64(n))
 		if e.Stop == "length" {
-			cut++
+			clipped++
 		}
 	}
-	m.Cut = float64(cut) / float64(len(episodes))
+	m.Clipped = float64(clipped) / float64(len(episodes))
 	return &m
-}
-
-// samplingMetrics describe how a rollout was played.
-type samplingMetrics struct {
-	Rate float64 `metric:"perf/gen_tokens_per_s" unit:"tokens/s" doc:"sampled tokens over the time in which the sampler was at work; with batches played ahead, the tokens of the step's batch over the sampling of the step"`
 }
 
 // selectionMetrics say what the filter did and whether a step had anything to learn from.
@@ -101,36 +82,29 @@ type scoreMetrics struct {
 
 // dataMetrics are verl's data metrics of a prepared batch.
 type dataMetrics struct {
-	Score      extent   `metric:"critic/score,omitzero" unit:"reward" doc:"scores of the episodes trained on"`
-	Rewards    extent   `metric:"critic/rewards,omitzero" unit:"reward" doc:"sums of their token rewards, with the KL penalty in them"`
-	Advantages extent   `metric:"critic/advantages,omitzero" doc:"per sampled token"`
-	Returns    extent   `metric:"critic/returns,omitzero" unit:"reward" doc:"per sampled token"`
-	Values     extent   `metric:"critic/values,omitzero" unit:"reward" doc:"per sampled token, before the critic's update"`
-	Length     extent   `metric:"response_length,omitzero" unit:"tokens" doc:"sampled per episode trained on"`
-	Explained  *float64 `metric:"critic/vf_explained_var" unit:"share" doc:"1 − Var(R−V)/Var(R) over sampled tokens: towards 1"`
+	Score      metrics.Extent `metric:"critic/score,omitzero" unit:"reward" doc:"scores of the episodes trained on"`
+	Rewards    metrics.Extent `metric:"critic/rewards,omitzero" unit:"reward" doc:"sums of their token rewards, with the KL penalty in them"`
+	Advantages metrics.Extent `metric:"critic/advantages,omitzero" doc:"per sampled token"`
+	Returns    metrics.Extent `metric:"critic/returns,omitzero" unit:"reward" doc:"per sampled token"`
+	Values     metrics.Extent `metric:"critic/values,omitzero" unit:"reward" doc:"per sampled token, before the critic's update"`
+	Length     metrics.Extent `metric:"response_length,omitzero" unit:"tokens" doc:"sampled per episode trained on"`
+	Explained  *float64       `metric:"critic/vf_explained_var" unit:"share" doc:"1 − Var(R−V)/Var(R) over sampled tokens: towards 1"`
 }
 
-func newDataMetrics(s *Selection, trajectories []advantage.Trajectory) *dataMetrics {
+func newDataMetrics(s *Prepared, trajectories []advantage.Trajectory) *dataMetrics {
 	var m dataMetrics
 	var residual, target statistics.Moments
 	for i, e := range s.Episodes {
-		m.Score.add(e.Score)
-		total := 0.0
-		for _, r := range trajectories[i].Rewards {
-			total += r
-		}
-		m.Rewards.add(total)
-		m.Length.add(float64(e.PolicyTokens()))
-		for t, sampled := range e.Mask {
-			if !sampled {
-				continue
-			}
+		m.Score.Add(e.Score)
+		m.Rewards.Add(statistics.Sum(trajectories[i].Rewards))
+		m.Length.Add(float64(e.PolicyTokens()))
+		for t := range masks.Tokens(e.Mask) {
 			ret := float64(s.Batch.Returns[i][t])
-			m.Advantages.add(float64(s.Batch.Advantages[i][t]))
-			m.Returns.add(ret)
+			m.Advantages.Add(float64(s.Batch.Advantages[i][t]))
+			m.Returns.Add(ret)
 			if s.Batch.Values != nil {
 				v := float64(s.Batch.Values[i][t])
-				m.Values.add(v)
+				m.Values.Add(v)
 				residual.Add(ret - v)
 				target.Add(ret)
 			}
@@ -161,7 +135,6 @@ type actorMetrics struct {
 	LogRatio     *float64   `metric:"actor/ppo_kl" unit:"nats" doc:"mean of old − new log-prob, each clamped to ±20 as in verl: below 0.05"`
 	Entropy      float64    `metric:"actor/entropy" unit:"nats" doc:"aggregated entropy of the policy: falls slowly; towards 0 it has collapsed"`
 	EntropyLoss  float64    `metric:"actor/entropy_loss" unit:"nats" doc:"the same, under verl's name"`
-	EntropyCoef  *float64   `metric:"actor/entropy_coef" doc:"coefficient of the bonus, where it follows algorithm.entropy_target"`
 	KLLoss       *float64   `metric:"actor/kl_loss" unit:"nats" doc:"aggregated KL estimate to the reference, where it is in the loss"`
 	KLCoef       *float64   `metric:"actor/kl_coef" doc:"its coefficient"`
 	Balance      *float64   `metric:"actor/router_aux_loss" doc:"aggregated load of experts × Σ share × probability, by sequence and layer (arXiv 2101.03961): experts per token where loads are even, more where they are not"`
@@ -197,4 +170,20 @@ func newCriticMetrics(fit fitMetrics, sum train.Losses) criticMetrics {
 		m.Clipped, m.Value = new(sum.Columns[0].Clipped/t), new(sum.ValueSum/t)
 	}
 	return m
+}
+
+// rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in
+// NaN.
+func rewardTable(episodes []*episode.Episode) (t metrics.Table) {
+	groups := session.Members(episodes)
+	for i, group := range groups {
+		t.Columns = append(t.Columns, fmt.Sprintf("group_%d", i))
+		for k, e := range group {
+			if k == len(t.Rows) {
+				t.Rows = append(t.Rows, slices.Repeat([]any{math.NaN()}, len(groups)))
+			}
+			t.Rows[k][i] = e.Score
+		}
+	}
+	return t
 }

@@ -21,12 +21,14 @@ func TestFamiliarNames(t *testing.T) {
 			false, true),
 		played(1, "b", "turns", 0.5, false, false, false, true),
 	}
+	episodes[0].Turns, episodes[0].Cut = make([]episode.Turn, 3), []int{2}
+	episodes[2].Turns = make([]episode.Turn, 1)
 	line := metrics.Line{}
 	line.Add(newEpisodeMetrics(episodes))
 	m := line.Floats()
 	want := map[string]float64{
 		"prompt_length/mean": 2, "prompt_length/min": 1, "prompt_length/max": 3, "response_length": 4.0 / 3,
-		"response_length/clip_ratio": 1.0 / 3,
+		"response_length/clip_ratio": 1.0 / 3, "response_length/cut_ratio": 1.0 / 4,
 	}
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("got %v\nwant %v", m, want)

@@ -3,10 +3,10 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"gyre/envs"
-	"gyre/envs/reward"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/episode"
@@ -23,7 +23,7 @@ type collapseObserver struct {
 
 func (o *collapseObserver) Due(step int) bool {
 	every := o.Config.Collapse.Every
-	return every > 0 && o.Sampler != nil && (step == 1 || step%every == 0)
+	return every > 0 && (step == 1 || step%every == 0)
 }
 
 func (o *collapseObserver) Look(ctx context.Context, s *Step) error {
@@ -48,7 +48,7 @@ func (o *collapseObserver) scoreThoughts(ctx context.Context, sequences []collap
 		}
 		b.Sequences = append(b.Sequences, train.Sequence{IDs: s.IDs, Mask: mask})
 	}
-	logprobs, err := o.Actor.Score(ctx, b, train.What{Temperature: experiment.Temperature(o.Config)})
+	logprobs, err := o.Actor.Compute(ctx, b, train.What{Temperature: experiment.Temperature(o.Config)})
 	sums := make([]float64, len(sequences))
 	for i, list := range logprobs {
 		for _, l := range list {
@@ -58,76 +58,69 @@ func (o *collapseObserver) scoreThoughts(ctx context.Context, sequences []collap
 	return sums, err
 }
 
-// rewardTracking is the phase that records what every reply of a step earned, before the filter drops any.
-type rewardTracking struct {
+// rewardObserver records what every reply of a step earned, before the filter drops any.
+type rewardObserver struct {
 	*session.Session
 	tracker *tracking.Tracker // nil when nothing is recorded
 }
 
-// openTracking opens the files of components.tracking; replayed episodes were recorded when they were played.
-func (t *Trainer) openTracking() (rewardTracking, error) {
-	r := rewardTracking{Session: t.Session}
+// openTracker opens the files of components.tracking; nil where they are not wanted.
+func (t *Trainer) openTracker() (*tracking.Tracker, error) {
 	c := t.Config
-	if err := t.link(); err != nil {
-		return r, err
+	if !c.Components.Tracking || !t.World.Writes() {
+		return nil, nil
 	}
-	if !c.Components.Tracking || t.rollouts.replay != nil || !t.World.Writes() {
-		return r, nil
-	}
-	data := session.DataName(c)
-	var err error
-	dir := t.Dir.File("reward_tracking_" + data)
-	r.tracker, err = tracking.OpenTracker(dir, filepath.Base(c.Model.Path), data, t.State.Step)
-	return r, err
+	return tracking.OpenTracker(t.Dir.File(session.RewardFolder(c)), filepath.Base(c.Model.Path), session.DataName(c),
+		t.State.Step)
 }
 
-// link puts links to the folders that the run writes where components.link says.
-func (t *Trainer) link() error {
-	c, data := t.Config, session.DataName(t.Config)
-	if c.Components.Link == "" || t.Dir == nil || !t.World.Writes() {
-		return nil
-	}
-	for name, written := range map[string]bool{
-		componentFolder(c):        c.Components.Enabled,
-		"reward_tracking_" + data: c.Components.Tracking,
-		"ppl_tracking_" + data:    c.Validation.Tracking,
-	} {
-		if !written {
-			continue
-		}
-		own, link := t.Dir.File(name), filepath.Join(c.Components.Link, name)
-		taken, err := tracking.Link(own, link)
-		if err != nil {
-			return fmt.Errorf("components.link: %w", err)
-		}
-		if taken {
-			t.Log.Warnf("components.link: %s exists and is no link: the run's own folder is %s", link, own)
-		}
-	}
-	return nil
-}
+func (r *rewardObserver) Due(int) bool { return r.tracker != nil }
 
-func (r *rewardTracking) Due(int) bool { return r.tracker != nil }
-
-func (r *rewardTracking) Look(_ context.Context, s *Step) error {
-	step, episodes := s.Number, s.Episodes
-	rows := make([]tracking.Tracked, len(episodes))
-	members := map[int]int{}
-	for i, e := range episodes {
-		text, tokens, cut := r.Sampler.Player.LastReply(e)
-		row := tracking.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed,
-			Group: e.Group, Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score),
-			Components: map[string]reward.Float{}}
-		members[e.Group]++
+func (r *rewardObserver) Look(_ context.Context, s *Step) error {
+	rows := make([]tracking.Tracked, len(s.Episodes))
+	for i, e := range s.Episodes {
+		components := map[string]float64{}
 		for name, rewards := range e.Components {
-			row.Components[name] = reward.Float(episode.Sum(rewards))
+			components[name] = episode.Sum(rewards)
 		}
-		row.Complete(text, e.Success)
-		rows[i] = row
+		rows[i] = tracking.Track(i, r.Sampler.Player.LastReply(e), components, e.Success)
 	}
-	statistics, err := r.tracker.Add(rows)
+	statistics, err := r.tracker.Add(s.Number-1, rows)
 	if err == nil {
-		r.Log.Infof("step %d rewards: %s", step, statistics)
+		r.Log.Infof("step %d rewards: %s", s.Number, statistics)
 	}
 	return err
+}
+
+// learnedObserver writes what the update knows of the tokens beside the step's episodes, where these are saved:
+// advantages, and ratios and entropies where the step has computed them anyway. Pages that show episodes read it.
+type learnedObserver struct {
+	*session.Session
+	dir string // of the episodes
+}
+
+func (o *learnedObserver) Due(int) bool {
+	return o.dir != "" && o.Config.Run.SaveRollouts == "all" && o.World.Writes()
+}
+
+func (o *learnedObserver) Look(_ context.Context, s *Step) error {
+	b := s.Chosen.Batch
+	list := make([]episode.Learned, len(s.Chosen.Episodes))
+	for i, e := range s.Chosen.Episodes {
+		list[i] = episode.Learned{Episode: e.Index, Advantages: episode.PairsOf(b.Advantages[i], e.Mask)}
+		if !s.Chosen.sampled && e.Logprob != nil {
+			ratios := make([]float32, len(e.IDs))
+			for t := range ratios {
+				ratios[t] = float32(math.Exp(float64(b.Old[i][t]) - float64(e.Logprob[t])))
+			}
+			list[i].Ratios = episode.PairsOf(ratios, e.Mask)
+		}
+		if s.Chosen.entropies != nil {
+			list[i].Entropies = episode.PairsOf(s.Chosen.entropies[i], e.Mask)
+		}
+	}
+	if err := episode.WriteLearned(filepath.Join(o.dir, fmt.Sprintf("update_%d.jsonl", s.Number)), list); err != nil {
+		return fmt.Errorf("saving what the update knows of the episodes: %w", err)
+	}
+	return nil
 }

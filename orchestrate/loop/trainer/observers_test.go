@@ -44,13 +44,13 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 		for k := range mask {
 			mask[k] = k >= s.From
 		}
-		scores, err := p.Actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), experiment.Temperature(cfg),
-			false)
+		logprobs, err := p.Actor.Model.Logprobs(torch.Pack([][]int32{s.IDs}, [][]bool{mask}),
+			experiment.Temperature(cfg))
 		if err != nil {
 			t.Fatal(err)
 		}
 		alone := 0.0
-		for _, l := range scores.Logprobs {
+		for _, l := range logprobs {
 			alone += float64(l)
 		}
 		if alone >= 0 || math.Abs(together[i]-alone) > 1e-4*math.Abs(alone) {

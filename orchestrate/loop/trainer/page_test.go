@@ -11,9 +11,11 @@ import (
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/importance"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/sft"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -21,14 +23,14 @@ var rewrite = flag.Bool("update", false, "write docs/metrics.md from the tags of
 
 // documented are the tables of docs/metrics.md that are made of the structs in which phases report.
 var documented = map[string][]any{
-	"rollout": {rollout.Stats{}, episodeMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
+	"rollout": {rollout.Stats{}, episodeMetrics{}, source.SamplingMetrics{}, session.EngineMetrics{}},
 	"batch":   {batchMetrics{}, analysisOnly{}},
-	"filter":  {refillMetrics{}, selectionMetrics{}},
-	"update": {stalenessMetrics{}, mixedMetrics{}, correctionMetrics{}, scoreMetrics{}, advantage.Reweighting{},
+	"filter":  {source.RefillMetrics{}, selectionMetrics{}},
+	"update": {source.StalenessMetrics{}, source.MixedMetrics{}, importance.Correction{}, scoreMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},
-	"analysis":   {analysisMetrics{}, sourceMetrics{}, gradients.ShareMetrics{}},
-	"why":        {whyMetrics{}, scoredMetrics{}},
+	"analysis":   {analysisMetrics{}, sourceMetrics{}},
+	"why":        {whyMetrics{}, verifiedMetrics{}},
 	"collapse":   {collapse.Metrics{}},
 	"components": {gradients.ComponentMetrics{}},
 	"time":       {session.TimeMetrics{}, session.UsefulMetrics{}, session.TrafficMetrics{}, session.TotalMetrics{}, session.TestingMetrics{}},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"gyre/orchestrate/config"
@@ -102,17 +103,72 @@ func TestAdaptersEqualPEFT(t *testing.T) {
 	}
 }
 
+// Adapters of several ranks and scales, of some layers, and beside biases or a tied head that are trained themselves score
+// as PEFT's. What no adapter beside a base can express is refused there, and where it would be trained.
+func TestUnevenAdaptersScoreLikePEFT(t *testing.T) {
+	for kind, refused := range map[string]string{"uneven": "", "patterns": "", "biases": "k_proj.bias is trained itself",
+		"saved": "lm_head.weight is trained itself"} {
+		var want struct {
+			Model    string
+			IDs      [][]int32
+			Logprobs [][]float64
+		}
+		data, err := os.ReadFile(filepath.Join(fixtures, "lora", kind+".json"))
+		if err == nil {
+			err = json.Unmarshal(data, &want)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := adapterBeside(t, kind, want.Model)
+		from, err := experiment.OpenModel(dir, torch.HeadLM, torch.Placement{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, _, err := from.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		found, err := m.Logprobs(torch.Pack(want.IDs, nil), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, logprob := range slices.Concat(want.Logprobs...) {
+			if logprob != 0 && math.Abs(float64(found[i])-logprob) > 1e-5 {
+				t.Errorf("%s: token %d: log-prob %.6f, PEFT has %.6f", kind, i, found[i], logprob)
+			}
+		}
+		base, err := experiment.OpenModel(filepath.Join(fixtures, want.Model), torch.HeadLM, torch.Placement{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = base.WithAdapter(dir); refused == "" && err != nil || refused != "" && (err == nil ||
+			!strings.Contains(err.Error(), refused+", not by an adapter beside it: make a model of it (gyre model merge)")) {
+			t.Errorf("%s beside its base: %v", kind, err)
+		}
+		c, err := config.Parse("replay.toml", fmt.Appendf(nil, "[model]\npath = %q\n[[envs]]\ntag = \"bandit\"\n", dir), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = experiment.Open(c, experiment.Parts{Learn: true}); err == nil || refused != "" &&
+			!strings.Contains(err.Error(), "trains more than A and B: make a model of it with gyre model merge") {
+			t.Errorf("%s trained: %v", kind, err)
+		}
+	}
+}
+
 // compareFirst compares log-probs, and the gradient of their negative sum, before anything is trained.
 func compareFirst(t *testing.T, m *torch.Model, ids [][]int32, logprobs [][]float64, expected map[string][]float32) {
 	t.Helper()
 	batch := torch.Pack(ids, nil)
-	scores, err := m.Score(batch, 1, false)
+	found, err := m.Logprobs(batch, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range slices.Concat(logprobs...) {
-		if want != 0 && math.Abs(float64(scores.Logprobs[i])-want) > 1e-4 { // the first of a sequence is not predicted
-			t.Errorf("token %d: log-prob %.6f, PEFT has %.6f", i, scores.Logprobs[i], want)
+		if want != 0 && math.Abs(float64(found[i])-want) > 1e-4 { // the first of a sequence is not predicted
+			t.Errorf("token %d: log-prob %.6f, PEFT has %.6f", i, found[i], want)
 		}
 	}
 	g, err := torch.NewGradients(m)

@@ -19,6 +19,7 @@ import (
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
@@ -35,7 +36,7 @@ type Probe struct {
 	Validate bool   // play the validation set first
 	Output   string // folder for metrics.jsonl and the folder analysis; "" writes nothing
 	Console  *metrics.Console
-	World    *ranks.World // the processes that measure together; nil = this one
+	World    *ranks.World // the processes that measure together; [ranks.Alone] unless it is given
 }
 
 // Probed is what a probe found.
@@ -51,6 +52,7 @@ type Probed struct {
 // configuration's.
 func Analyze(ctx context.Context, c *config.Config, o Probe) (Probed, error) {
 	saves := o.Output != ""
+	o.World = cmp.Or(o.World, ranks.Alone())
 	if !o.World.Writes() {
 		o.Output = ""
 	}
@@ -84,13 +86,14 @@ type probe struct {
 	bucketObserver
 	number int                // of the step
 	given  []*episode.Episode // to analyse; nil until they are read or played
+	from   source.Provenance  // of them
 	logger *metrics.Logger    // nil where nothing is written
 }
 
 func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 	e := session.New(c, o.Console, o.World)
-	p := &probe{bucketObserver: bucketObserver{Session: e, rollouts: &rollouts{Rollouts: session.Rollouts{Session: e}},
-		preparation: &preparation{Session: e}}}
+	p := &probe{bucketObserver: bucketObserver{Session: e, rollouts: &session.Rollouts{Session: e},
+		preparation: &preparation{Session: e}, exact: new(bool)}}
 	if err := p.open(ctx, o); err != nil {
 		p.close()
 		return nil, err
@@ -151,7 +154,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 	if _, err := p.Session.Open(ctx, parts, nil, nil); err != nil || p.Sampler == nil {
 		return err
 	}
-	p.preparation.exact, err = p.ProveExact(ctx, state.SamplerGap)
+	*p.exact, err = p.ProveExact(ctx, state.SamplerGap)
 	return err
 }
 
@@ -174,15 +177,15 @@ func (p *probe) locateCritic(ctx context.Context, from checkpoint.Models, critic
 
 // read takes the episodes of one step from a file.
 func (p *probe) read(path string, step int) error {
-	r, err := readReplay(path)
+	steps, numbers, err := source.ReadSteps(path)
 	if err != nil {
 		return err
 	}
-	only := r.numbers[0]
+	only := numbers[0]
 	switch {
-	case len(r.numbers) > 1 && !slices.Contains(r.numbers, step):
-		return fmt.Errorf("%s holds episodes of the steps %v: choose one with --step", path, r.numbers)
-	case len(r.numbers) > 1:
+	case len(numbers) > 1 && !slices.Contains(numbers, step):
+		return fmt.Errorf("%s holds episodes of the steps %v: choose one with --step", path, numbers)
+	case len(numbers) > 1:
 		only = step
 	case only > 0 && step > 0 && only != step:
 		return fmt.Errorf("%s holds episodes of step %d, not of step %d", path, only, step)
@@ -190,7 +193,7 @@ func (p *probe) read(path string, step int) error {
 	if only > 0 {
 		p.number = only
 	}
-	p.given, p.preparation.given = r.steps[only], true
+	p.given, p.from = steps[only], source.Replayed
 	return nil
 }
 
@@ -240,19 +243,21 @@ func (p *probe) measure(ctx context.Context, o Probe, saves bool, out *analysed)
 	switch {
 	case p.given != nil:
 	case c.Separate():
-		p.given, err = p.rollouts.analysis(ctx, p.number, out.line)
+		p.given, err = p.play(ctx, p.number, out.line)
+		p.from = p.playedNow()
 	default:
 		p.given, _, err = p.rollouts.Play(ctx, rollout.TrainingPlan(c, p.number, p.number),
 			fmt.Sprintf("step %d rollout", p.number))
+		p.from = p.playedNow()
 	}
 	if err != nil {
 		return err
 	}
-	chosen, err := p.episodes(ctx, p.given, c.Analysis.LogPrefilter && (c.Separate() || o.Rollouts != ""), out)
+	chosen, err := p.episodes(ctx, p.given, p.from, c.Analysis.LogPrefilter && (c.Separate() || o.Rollouts != ""), out)
 	if err != nil {
 		return err
 	}
-	if _, err := bucketsOf(c, chosen); err != nil {
+	if _, err := bucketsOf(c, chosen.Selection); err != nil {
 		return err
 	}
 	if out.text == "" {
@@ -263,9 +268,9 @@ func (p *probe) measure(ctx context.Context, o Probe, saves bool, out *analysed)
 	if chosen.Batch.Len() == 0 || !c.Components.Enabled && !slices.ContainsFunc(p.given, named) {
 		return nil
 	}
-	components := componentObserver{Session: p.Session, given: p.preparation.given, saves: saves}
+	components := componentObserver{Session: p.Session, saves: saves}
 	if o.Output != "" {
-		components.dir = filepath.Join(o.Output, componentFolder(c))
+		components.dir = filepath.Join(o.Output, session.GradientFolder(c))
 	}
 	report, err := components.measure(ctx, p.number, chosen, out.line)
 	if report != nil {

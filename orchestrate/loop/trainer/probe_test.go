@@ -115,7 +115,7 @@ func near(t *testing.T, what string, got any, want, size, relative float64) {
 func TestAnalysisEqualsSlowPyTorch(t *testing.T) {
 	for name, want := range readSlow(t) {
 		for _, mode := range []string{"analysis.low_memory=false", "analysis.memory_mib=0",
-			"analysis.low_memory=true", "analysis.statistics=false"} {
+			"analysis.low_memory=true"} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				got := probeSlow(t, want, mode)
 				if got["grad_analysis/profile"] != want.Config.Profile {
@@ -131,9 +131,6 @@ func TestAnalysisEqualsSlowPyTorch(t *testing.T) {
 					}
 					for c, v := range w.Losses {
 						near(t, p+"loss/"+c, got[p+"loss/"+c], v, 0.1, 1e-4)
-					}
-					if mode == "analysis.statistics=false" {
-						continue
 					}
 					for c, v := range w.Signal {
 						size := w.Norms[c] * w.Norms[c]
@@ -151,7 +148,7 @@ func TestAnalysisEqualsSlowPyTorch(t *testing.T) {
 				if _, found := got["grad_norm/bucket_1/per_token/kl"]; found != (want.Config.KLCoef != 0) {
 					t.Error("components that are switched off must be absent, others present")
 				}
-				if want.Config.Profile == "exact" && mode != "analysis.statistics=false" {
+				if want.Config.Profile == "exact" {
 					compareTables(t, want, got, mode)
 				}
 			})

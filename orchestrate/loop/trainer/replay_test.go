@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -30,21 +30,6 @@ func handwritten(t *testing.T, lines ...string) []*episode.Episode {
 		t.Fatal(err)
 	}
 	return all
-}
-
-// No reward of a hand-written episode is lost, wherever it was put, and turns may touch.
-func TestRewardsOfHandwrittenEpisodes(t *testing.T) {
-	e := handwritten(t, `{"group": 0, "ids": [3, 4, 5, 6, 7, 8], "mask": [0, 1, 1, 0, 1, 0], "rewards": [[0, 1], [2, 2], [3, 4], [5, 8]],
-		"score": 7, "turns": [[0, 1, 2], [2, 2, 3], [3, 4, 6]]}`)[0]
-	if got, want := tokenRewards(e, true), []float64{0, 1, 6, 0, 8, 0}; !reflect.DeepEqual(got, want) {
-		t.Errorf("per turn: %v, want %v", got, want)
-	}
-	if got, want := tokenRewards(e, false), []float64{0, 0, 0, 0, 7, 0}; !reflect.DeepEqual(got, want) {
-		t.Errorf("whole: %v, want %v", got, want)
-	}
-	if got, want := turnEnds(e), []int{1, 2, 4}; !reflect.DeepEqual(got, want) {
-		t.Errorf("turn ends %v, want %v", got, want)
-	}
 }
 
 // Groups of any number and size are replayed without [[envs]]; log-probs that an episode carries
@@ -91,7 +76,7 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	}
 	given := handwritten(t, `{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": [], "logprobs": [null, -1.5]}`,
 		`{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": []}`)
-	s := &Selection{Episodes: given, Batch: session.BatchOf(given)}
+	s := &Prepared{Selection: Selection{Episodes: given, Batch: session.BatchOf(given)}, from: source.Replayed}
 	if err := tr.preparation.oldLogprobs(context.Background(), s, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}

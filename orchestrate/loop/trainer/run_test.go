@@ -13,8 +13,11 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -54,13 +57,15 @@ const twoGroups = `{"group": 4, "ids": [3, 4, 5, 6], "mask": [0, 0, 1, 1], "rewa
 // they are recomputed, the run says so, and a resumed one remembers.
 func TestAGapWithdrawsTheProof(t *testing.T) {
 	run := given(t, twoGroups)
-	run.rollouts.replay, run.preparation.given, run.Exact, run.preparation.exact = nil, false, true, true
+	run.Exact = true
 	s := &Step{Number: 1, Line: metrics.Line{}}
+	s.Chosen.objective = train.Objective{PolicyLoss: experiment.Loss(run.Config)}
 	s.Chosen.Episodes = handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...)
 	s.Chosen.Batch = session.BatchOf(s.Chosen.Episodes)
 	score := func() (bool, error) {
+		s.Chosen.from = source.Provenance{Weights: source.Present, Exact: run.Exact}
 		err := run.preparation.oldLogprobs(context.Background(), &s.Chosen, metrics.Line{})
-		return s.Chosen.oldFromSampler, err
+		return s.Chosen.sampled, err
 	}
 	if sampled, err := score(); err != nil || sampled {
 		t.Fatalf("episodes without log-probs: %v, %v", sampled, err)
@@ -78,11 +83,10 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		run.judgeSampler(s)
-		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.Exact == withdrawn ||
+		if withdrawn := gap > 0; run.Exact == withdrawn ||
 			(run.State.SamplerGap > 0) != withdrawn ||
 			(s.Line["rollout/sampler_equals_trainer"] == 0.0) != withdrawn {
-			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.Exact,
-				run.State.SamplerGap, s.Line)
+			t.Errorf("a gap of %v: exact %v, remembered %v, %v", gap, run.Exact, run.State.SamplerGap, s.Line)
 		}
 	}
 	if sampled, err := score(); err != nil || sampled {
@@ -96,8 +100,7 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 // Whatever takes long in a step says how far it is, to the end and not beyond it: updates too, and every way to
 // analyse.
 func TestLongWorkShowsItsProgress(t *testing.T) {
-	for _, how := range []string{"analysis.profile=exact", "analysis.low_memory=true", "analysis.statistics=false",
-		"analysis.profile=paper", "analysis.in_update=true"} {
+	for _, how := range []string{"analysis.profile=exact", "analysis.low_memory=true", "analysis.profile=paper"} {
 		text := expectation{Case: "ppo", Model: "llama"}.toml(t.TempDir())
 		text = strings.NewReplacer("steps = 0", "steps = 1", "mini_batch = 0", "mini_batch = 4", "lr = 0\n",
 			"lr = 0.001\n", "temperature = 0", "temperature = 1",
@@ -154,7 +157,11 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 func TestWidthIsTheRollouts(t *testing.T) {
 	run := given(t, twoGroups, "filter.strategy=top_k_abs", "filter.value=1",
 		"actor.loss_aggregation=seq-mean-token-sum-norm")
-	chosen, err := run.preparation.choose(context.Background(), run.rollouts.replay.at(1), false)
+	b, err := run.source.Next(context.Background(), 1, metrics.Line{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen, err := run.preparation.choose(context.Background(), b.Episodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +183,7 @@ func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openReplay(path, 1); err == nil ||
+	if _, _, err := source.ReadSteps(path); err == nil ||
 		!strings.Contains(err.Error(), "episode 2 (group 0) has a reward or score of 1e+300") {
 		t.Errorf("got %v", err)
 	}
@@ -285,7 +292,7 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	step := func(n int, skipped float64) {
 		t.Helper()
 		s := &Step{Number: n, Line: metrics.Line{}}
-		s.Chosen.Batch = session.BatchOf(run.rollouts.replay.at(1))
+		s.Chosen.Batch = session.BatchOf(handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...))
 		if skipped > 0 {
 			s.Line["actor/skipped_steps"] = skipped
 		}
@@ -339,14 +346,6 @@ func TestAnIntendedEndIsNoWarning(t *testing.T) {
 	if said, _ := ran(t, "analysis.enabled=true", "analysis.exit_after=true", "filter.strategy=none",
 		"analysis.num_buckets=2"); strings.Contains(said, warning) {
 		t.Errorf("a run that was to end after its analysis said\n%s", said)
-	}
-}
-
-// The update's shares need no analysis at steps of its own.
-func TestSharesWithoutAnalysis(t *testing.T) {
-	_, last := ran(t, "analysis.in_update=true", "filter.strategy=none", "analysis.num_buckets=2")
-	if _, found := last["update_share/all/norm"]; !found {
-		t.Errorf("analysis.in_update alone measures nothing: %v", last)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"gyre/orchestrate/loop/collapse"
-	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/spans"
@@ -17,11 +17,10 @@ import (
 
 // Step is one training step on its way: what observers look at.
 type Step struct {
-	Number   int
-	Episodes []*episode.Episode // as they were played, before the filter
-	Batches  int                // of which they are; 0 where they are given
-	Chosen   Selection          // what the filter kept, with its columns filled; empty for observers of the rollout
-	Line     metrics.Line       // what is logged of the step
+	Number       int
+	source.Batch              // as it was played, before the filter
+	Chosen       Prepared     // what the filter kept, with its columns filled; empty for observers of the rollout
+	Line         metrics.Line // what is logged of the step
 
 	tokens     int                        // trained on
 	analysed   *analysed                  // what the gradient analysis found; nil where it was not due
@@ -56,7 +55,7 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	s := &Step{Number: t.State.Step + 1, Line: metrics.Line{}}
 	ctx, end := spans.Step(ctx, s.Number)
 	t.clock.Begin(ctx)
-	begin, sent := time.Now(), session.TrafficOf(t.World)
+	begin, traffic := time.Now(), session.Traffic(t.World)
 	if took := t.Checkpoints.Took; took > 0 { // after the step before
 		t.clock.Add("checkpoint", took)
 		t.Checkpoints.Took = 0
@@ -66,15 +65,12 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	if ended != nil && !ends(ended) {
 		return nil, ended
 	}
-	if err := t.rollouts.ahead.changed(s, t.State.NextBatch()); err != nil {
+	if err := t.source.Updated(s.Line); err != nil {
 		return nil, err
-	}
-	if t.Config.Filter.MaxBatches > 1 || t.State.Batches > 0 {
-		t.State.Batches = t.State.NextBatch() - 1 + s.Batches
 	}
 	took := time.Since(begin)
 	t.clock.Finish(s.Line, took, t.Machine, s.tokens, s.tokens*t.Config.Actor.Epochs)
-	sent.Into(s.Line, took)
+	traffic(s.Line, took)
 	if err := session.OfAllRanks(ctx, t.World, s.Line); err != nil {
 		return nil, err
 	}
@@ -83,9 +79,10 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 
 // learn goes through the phases of a step in RAGEN's order.
 func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
-	if s.Episodes, err = t.rollouts.training(ctx, s); err != nil {
+	if s.Batch, err = t.source.Next(ctx, s.Number, s.Line); err != nil {
 		return err
 	}
+	s.Line.Add(newEpisodeMetrics(s.Episodes))
 	if len(s.Episodes) == 0 {
 		t.Log.Warnf("step %d: no episode was played to its end, see the failures above; the step is skipped", s.Number)
 		s.Line.Add(selectionMetrics{Attempts: 1, Empty: true, EmptyInARow: t.State.EarlyStop.Empty})
@@ -94,20 +91,15 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 	if err := t.look(ctx, t.ofRollouts, s); err != nil {
 		return err
 	}
-	err = t.clock.Measure("filter", func() (err error) {
-		s.Chosen, err = t.preparation.choose(ctx, fullBatch(s, t.Config), false)
-		return err
-	})
-	if err != nil {
+	if s.Chosen.Selection, err = t.preparation.choose(ctx, s.Filling(), false); err != nil {
 		return err
 	}
 	if learns, err := t.judge(s); err != nil || !learns {
 		return err
 	}
-	s.Chosen.step = s.Number
 	batch, only := s.Chosen.Batch, t.Config.Analysis.Only
 	if batch.Len() > 0 {
-		if err := t.preparation.prepare(ctx, &s.Chosen, s.Line); err != nil {
+		if s.Chosen, err = t.preparation.prepare(ctx, s.Chosen.Selection, s.Provenance, s.Number, s.Line); err != nil {
 			return err
 		}
 		t.preparation.penalty.Update(s.Chosen.divergence, batch.Len())
@@ -147,7 +139,9 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 		if !o.Due(s.Number) {
 			continue
 		}
-		if err := t.clock.Measure(o.name, func() error { return o.Look(ctx, s) }); err != nil {
+		end := t.clock.Phase(o.name)
+		err := o.Look(ctx, s)
+		if end(&err); err != nil {
 			return err
 		}
 	}
@@ -158,6 +152,11 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 // anything to learn from, or to analyse.
 func (t *Trainer) judge(s *Step) (learns bool, err error) {
 	empty, rules, found := s.Chosen.Batch.Len() == 0, t.Config.EarlyStop, s.Chosen.Metrics
+	if empty || s.Number == 1 {
+		for _, cause := range collapse.Void(s.Episodes, t.Config) {
+			t.Log.Warnf("step %d: %s", s.Number, cause)
+		}
+	}
 	stop := t.State.EarlyStop.Selected(empty, rules)
 	s.Line.Add(selectionMetrics{&found, 1, empty, t.State.EarlyStop.Empty})
 	if since := t.State.Unsound; stop != nil && since > 0 {
@@ -172,29 +171,16 @@ func (t *Trainer) judge(s *Step) (learns bool, err error) {
 		return false, stop
 	}
 	if empty && !t.Config.Analysis.Only {
-		t.Log.Warnf("step %d: the filter kept no group%s; the step is skipped", s.Number, whyEmpty(s.Episodes))
+		t.Log.Warnf("step %d: the filter kept no group; the step is skipped", s.Number)
 		return false, nil
 	}
 	return true, nil
 }
 
-// whyEmpty says what is wrong when a step has nothing to learn from because no reply was understood.
-func whyEmpty(episodes []*episode.Episode) string {
-	for _, e := range episodes {
-		actions, counted := e.Metrics["num_actions"]
-		valid, judged := e.Metrics["action_is_valid"]
-		if !counted || actions > 0 && (!judged || valid > 0) {
-			return ""
-		}
-	}
-	return ": no reply named a valid action, so all episodes earned the same (`gyre sft` with this configuration and " +
-		"another run.name teaches the policy the format; then train with model.path=…/global_step_N/actor)"
-}
-
 // judgeSampler withdraws the proof that the sampler's log-probs are the trainer's when an update has measured a gap
 // between them.
 func (t *Trainer) judgeSampler(s *Step) {
-	if t.rollouts.replay != nil {
+	if s.Given {
 		return
 	}
 	gap := 0.0
@@ -205,8 +191,8 @@ func (t *Trainer) judgeSampler(s *Step) {
 	if !t.Exact || gap == 0 {
 		return
 	}
-	t.Exact, t.preparation.exact, t.State.SamplerGap = false, false, gap
-	t.Log.Warnf("step %d: the sampler's log-probs are up to %.2g away from the trainer's, though the self-test found "+
+	t.Exact, t.State.SamplerGap = false, gap
+	t.Log.Warnf("step %d: the sampler's log-probs differ by up to %.2g from the trainer's, though the self-test found "+
 		"none: from now on old log-probs are recomputed every step (please report the processor)", s.Number, gap)
 }
 

@@ -5,10 +5,10 @@
 //	                                                                           │
 //	metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀───────┘           (trainer.go, advance)
 //
-// rollouts.go plays or replays the episodes; select.go filters them and has the models score them; advantages.go
-// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go,
-// why.go) measure and record: a step without them gives the same weights. Directory, models,
-// checkpoints and resuming are package session's, arithmetic over ranks is package train's.
+// Package source gives a step its episodes and says where they come from; select.go filters them; prepare.go has the
+// models fill the columns of their batch; advantages.go turns rewards into advantages; update.go fits critic and actor.
+// Observers (observers.go, buckets.go, components.go, why.go) measure and record: a step without them gives the same
+// weights. Directory, models, checkpoints and resuming are package session's, arithmetic over ranks is package train's.
 //
 // Everything a step draws is keyed by (seed, stream, step, episode, turn), so a step can be repeated exactly from the
 // weights, the optimizer state and the few counters in session.State: that is what a checkpoint holds and why a
@@ -28,8 +28,9 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
+	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/run/interrupt"
 )
 
@@ -37,72 +38,65 @@ import (
 // belongs to it.
 type Trainer struct {
 	*session.Training
-	samplers    *samplers // ranks that only sample; nil where those that train do
+	source      source.Source // nil until the models are there
+	samplers    *source.Samplers
 	clock       *session.Clock
-	rollouts    rollouts
+	rollouts    *session.Rollouts
 	preparation preparation
 	update      update
-	tracking    rewardTracking
+	tracker     *tracking.Tracker // nil when nothing is recorded
 	why         why
-	ofRollouts  []observer // of what was played, before the filter
-	ofBatches   []observer // of what is trained on, between the critic's update and the actor's
-	ofUpdates   []observer // of a step that is done
+	validation  struct { // of a run that has environments to play; the zero value validates never
+		first bool // before the first step
+		every int  // steps
+	}
+	ofRollouts []observer // of what was played, before the filter
+	ofBatches  []observer // of what is trained on, between the critic's update and the actor's
+	ofUpdates  []observer // of a step that is done
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
 func New(ctx context.Context, c *config.Config, o session.Options) (*Trainer, error) {
-	samplers, err := divide(ctx, c, &o)
-	if err != nil {
+	t := &Trainer{Training: session.NewTraining(c, o, c.Run.Steps)}
+	var err error
+	if t.samplers, err = source.Divide(ctx, t.Session); err != nil {
 		return nil, err
 	}
-	t := &Trainer{Training: session.NewTraining(c, o, c.Run.Steps), samplers: samplers}
 	if err := t.begin(ctx); err != nil {
-		t.rollouts.ahead.close()
-		return nil, t.Abandon(err)
+		return nil, errors.Join(t.Abandon(err), t.closeSource())
 	}
 	return t, nil
 }
 
 func (t *Trainer) begin(ctx context.Context) error {
-	c := t.Config
 	from, err := t.OpenDirectory(ctx)
 	if err != nil || t.Finished {
 		return err
 	}
+	c := t.Config // with the type of the arithmetic
 	if note := c.PresetNote(); note != "" {
 		t.Log.Infof("%s", note)
 	}
-	if t.Options.Replay != "" {
-		if t.rollouts.replay, err = openReplay(t.Options.Replay, c.Run.Steps); err != nil {
-			return err
-		}
-	}
-	actor, actorRate := session.PolicyOptimization(c.Actor, c.LoRA, c.Run.Steps)
-	critic, criticRate := session.CriticOptimization(c.Critic, c.LoRA, c.Run.Steps)
-	if err := t.OpenModels(ctx, from, TrainingParts(t.rollouts.replay != nil), actor, critic); err != nil {
+	plan, err := source.NewPlan(c, t.Options)
+	if err != nil {
 		return err
 	}
-	if r := t.rollouts.replay; r != nil && len(r.numbers) == 1 && c.Run.Steps > 1 {
-		t.Log.Infof("replay: %s holds the episodes of one step: each of the %d steps trains on all %d of them",
-			r.path, c.Run.Steps, len(r.at(1)))
+	actor, actorRate := session.PolicyOptimization(c, c.Run.Steps)
+	critic, criticRate := session.CriticOptimization(c, c.Run.Steps)
+	if err := t.OpenModels(ctx, from, plan.Parts(), actor, critic); err != nil {
+		return err
 	}
 	t.clock = session.NewClock(t.Session)
-	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
-	t.rollouts.state = &t.State
-	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
-	if err := t.openAhead(ctx, from); err != nil {
+	t.rollouts = &session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}
+	if t.source, err = plan.Open(ctx, source.Run{Training: t.Training, Rollouts: t.rollouts, Clock: t.clock,
+		Samplers: t.samplers, From: from}); err != nil {
 		return err
 	}
+	t.preparation = preparation{Session: t.Session, clock: t.clock}
 	t.update = update{Session: t.Session, clock: t.clock, preparation: &t.preparation, actorRate: actorRate,
 		criticRate: criticRate}
 	if err := t.observe(); err != nil {
 		return err
-	}
-	if c.Algorithm.EntropyTarget > 0 && t.State.Entropy == nil {
-		t.State.Entropy = &schedule.EntropyControl{Coef: min(max(c.Algorithm.EntropyCoef, 0), c.Algorithm.EntropyMax)}
-	}
-	if c.Algorithm.EntropyTarget > 0 {
-		t.preparation.entropy = t.State.Entropy
 	}
 	var note string
 	if t.preparation.penalty, note = t.State.Penalty(c.Algorithm); note != "" {
@@ -113,26 +107,44 @@ func (t *Trainer) begin(ctx context.Context) error {
 
 // Close ends what is under way and frees everything.
 func (t *Trainer) Close() {
-	t.rollouts.ahead.close()
+	t.closeSource() // what does not close harms nobody any more
 	t.why.close()
 	t.Training.Close()
+}
+
+func (t *Trainer) closeSource() error {
+	if t.source == nil {
+		return nil
+	}
+	return t.source.Close()
 }
 
 // observe puts the observers of the configuration in front of the run's steps.
 func (t *Trainer) observe() (err error) {
 	c := t.Config
-	if t.tracking, err = t.openTracking(); err != nil {
+	if err := t.LinkFolders(); err != nil {
 		return err
 	}
 	t.why = why{Session: t.Session, clock: t.clock, ledger: &t.State.Forecast}
-	t.ofRollouts = []observer{{"", &t.tracking},
-		{"collapse_metrics", &collapseObserver{t.Session, &t.State.Collapse}}}
-	t.ofBatches = []observer{
-		{"", &learnedObserver{t.Session, t.rollouts.Dir, t.rollouts.replay != nil}},
-		{"gradient_analysis", &bucketObserver{t.Session, &t.rollouts, &t.preparation, t.File("analysis")}},
-		{"grad_components", &componentObserver{Session: t.Session, given: t.rollouts.replay != nil,
-			dir: t.File(componentFolder(c)), saves: true}},
-		{"gradient_analysis", &beforeUpdate{&t.why}}}
+	if t.Sampler != nil { // of given episodes this was recorded when they were played
+		if t.tracker, err = t.openTracker(); err != nil {
+			return err
+		}
+		t.validation.first, t.validation.every = c.Run.ValidateFirst, c.Run.ValidateEvery
+		t.ofRollouts = []observer{{"", &rewardObserver{t.Session, t.tracker}},
+			{"collapse_metrics", &collapseObserver{t.Session, &t.State.Collapse}}}
+		t.ofBatches = []observer{{"", &learnedObserver{t.Session, t.rollouts.Dir}}}
+	}
+	if t.Sampler == nil && c.Analysis.Enabled && c.Separate() {
+		t.Log.Warnf("no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, " +
+			"analysis.group_size)")
+	} else {
+		t.ofBatches = append(t.ofBatches, observer{"gradient_analysis", &bucketObserver{t.Session, t.rollouts,
+			&t.preparation, &t.Exact, t.File("analysis")}})
+	}
+	t.ofBatches = append(t.ofBatches,
+		observer{"grad_components", &componentObserver{Session: t.Session, dir: t.File(session.GradientFolder(c)), saves: true}},
+		observer{"gradient_analysis", &beforeUpdate{&t.why}})
 	t.ofUpdates = []observer{{"", &t.why}}
 	return nil
 }
@@ -140,29 +152,23 @@ func (t *Trainer) observe() (err error) {
 // Check opens what New opens, without weights and without touching the run's directory: what it refuses, New would
 // refuse.
 func Check(c *config.Config, o session.Options) (*experiment.Experiment, error) {
-	if o.Replay != "" {
-		if _, err := openReplay(o.Replay, c.Run.Steps); err != nil {
-			return nil, err
-		}
+	plan, err := source.NewPlan(c, o)
+	if err != nil {
+		return nil, err
 	}
-	return session.NewTraining(c, o, c.Run.Steps).Check(TrainingParts(o.Replay != ""))
-}
-
-// TrainingParts are the parts of an experiment that reinforcement learning needs.
-func TrainingParts(replay bool) experiment.Parts {
-	return experiment.Parts{Learn: true, Critic: true, Reference: true, Analyse: true, Play: !replay}
+	return session.NewTraining(c, o, c.Run.Steps).Check(plan.Parts())
 }
 
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
 func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) {
 	if t.Finished {
-		return t.Outcome(), t.samplers.send(ctx, order{End: true})
+		return t.Outcome(), t.samplers.End(ctx)
 	}
 	defer func() {
 		if stopped := new(interrupt.Error); err == nil || errors.As(err, &stopped) {
-			err = errors.Join(err, t.samplers.send(ctx, order{End: true}))
+			err = errors.Join(err, t.samplers.End(ctx))
 		}
-		outcome, err = t.Conclude(outcome, errors.Join(err, t.tracking.tracker.Close()))
+		outcome, err = t.Conclude(outcome, errors.Join(err, t.tracker.Flush()))
 	}()
 	if err := t.Started(); err != nil {
 		return outcome, err
@@ -207,7 +213,7 @@ func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) 
 
 // validateFirst logs the policy as it is, as step 0.
 func (t *Trainer) validateFirst(ctx context.Context) error {
-	if t.State.Step > 0 || !t.Config.Run.ValidateFirst || t.rollouts.replay != nil {
+	if t.State.Step > 0 || !t.validation.first {
 		return nil
 	}
 	line, episodes, err := t.rollouts.Validation(ctx, 0, 0)
@@ -233,8 +239,9 @@ func (t *Trainer) advance(ctx context.Context) error {
 	step, c := t.State.Step, t.Config.Run
 	skipped := ended != nil || values["rollout/empty_after_filter"] == 1.0
 	last := step == t.Until
-	due := !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0
-	if t.rollouts.replay == nil && (due || last && ended == nil && c.ValidateEvery > 0) {
+	validates := t.validation.every > 0
+	due := validates && !skipped && step%t.validation.every == 0
+	if due || validates && last && ended == nil {
 		m, episodes, err := t.rollouts.Validation(ctx, step, step)
 		if err != nil {
 			return fmt.Errorf("validation after step %d: %w", step, err)
@@ -271,11 +278,13 @@ func (t *Trainer) saveDue(step int) bool {
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make
 // that again.
 func (t *Trainer) save(ctx context.Context) error {
-	if err := t.tracking.tracker.Flush(); err != nil {
+	if err := t.tracker.Flush(); err != nil {
 		return err
 	}
-	if err := t.rollouts.ahead.pause(ctx); err != nil { // the checkpoint holds what is under way
+	write, err := t.source.UnderWay(ctx)
+	if err != nil {
 		return err
 	}
+	t.Checkpoints.More = write
 	return t.Checkpoints.Save(ctx, t.State)
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	"gyre/internal/statistics"
+	"gyre/orchestrate/loop/importance"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/loop/train"
 	"gyre/torch"
 )
@@ -46,7 +48,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 			mini := b.Take(rows)
 			if f.fill != nil {
 				if err := f.fill(ctx, mini, rows, fill{epoch: epoch, index: index,
-					proximal: m.applied == 0}); err != nil {
+					onPolicy: m.applied == 0}); err != nil {
 					return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 				}
 			}
@@ -70,11 +72,9 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 				}
 			}
 			sum.Add(losses)
-			var result torch.StepResult
-			err = u.clock.Measure("optimizer", func() (err error) {
-				result, err = f.policy.Step(f.rate)
-				return err
-			})
+			end := u.clock.Phase("optimizer")
+			result, err := f.policy.Step(f.rate)
+			end(&err)
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 			}
@@ -97,43 +97,22 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.
 }
 
 // actor fits the policy to the batch.
-func (u *update) actor(ctx context.Context, s *Step) error {
-	return u.clock.Measure("update_actor", func() error {
-		shares, err := sharesOf(u.Session, s.Chosen)
-		if err != nil {
-			return err
-		}
-		if shares == nil {
-			return u.fitActor(ctx, u.Session.Actor, s)
-		}
-		defer shares.Close()
-		if err := u.fitActor(ctx, shares, s); err != nil {
-			return err
-		}
-		m, err := shares.Metrics()
-		s.Line.Add(m)
-		return err
-	})
-}
-
-func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
-	c := u.Config.Actor
+func (u *update) actor(ctx context.Context, s *Step) (err error) {
+	defer u.clock.Phase("update_actor")(&err)
+	c, policy := u.Config.Actor, u.Session.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
 		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width,
-		objective: s.Chosen.objective(u.Config),
-		dropout:   u.Session.Actor.Dropout,
-		columns:   train.Terms(policy.Gradients(), u.Session.Actor.Model.Config.Shape.Experts > 0)}
+		objective: s.Chosen.objective,
+		dropout:   policy.Dropout,
+		columns:   train.Terms(policy.Gradients(), policy.Model.Config.Shape.Experts > 0)}
 	f.fill = func(ctx context.Context, mini *train.Batch, rows []int, at fill) error {
 		at.step, at.entropies = s.Number, train.Rows(s.Chosen.entropies, rows)
-		at.proximal = at.proximal && s.Chosen.proximal
+		at.onPolicy = at.onPolicy && s.Chosen.onPolicy
 		return u.preparation.fillMiniBatch(ctx, mini, at)
 	}
-	if u.preparation.older && !u.Config.Corrects() {
+	if s.Weights == source.Older && !u.Config.Corrects() {
 		f.first = func(mini *train.Batch, rows []int) {
-			s.Line.Add(drift(mini))
-			if m, ok := newMixedMetrics(train.Rows(s.Chosen.Episodes, rows), mini.Current, s.Number); ok {
-				s.Line.Add(m)
-			}
+			s.Line.Add(importance.Drift(mini.Current, mini.Behaviour, mini.Masks()), source.Mixed(train.Rows(s.Chosen.Episodes, rows), mini.Current, s.Number))
 		}
 	}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
@@ -144,15 +123,10 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 		u.Log.Warnf("step %d: importance.reject has left no token: the policy stays as it is", s.Number)
 		return nil
 	}
-	if s.Chosen.oldFromSampler && f.dropout().Probability == 0 { // the gap is the sampler's error
+	if s.Chosen.sampled && f.dropout().Probability == 0 { // the gap is the sampler's error
 		s.Chosen.gap = &fit.gap
 	}
 	m := newActorMetrics(f.objective, fit, sum)
-	if control := u.preparation.entropy; control != nil {
-		a := u.Config.Algorithm
-		m.EntropyCoef = s.Chosen.bonus
-		control.Measured(m.Entropy, a.EntropyTarget, a.EntropyStep, a.EntropyMax)
-	}
 	s.Line.Add(m, scoreMetrics{Gap: s.Chosen.gap})
 	if fit.applied == 0 {
 		return &session.Divergence{What: "no mini-batch of this step had a finite gradient"}
@@ -164,14 +138,13 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 }
 
 // critic fits the value network to the returns; its loss is always a token mean, as in verl.
-func (u *update) critic(ctx context.Context, s *Step) error {
-	c, own, step := u.Config.Critic, u.Session.Critic, s.Number
-	return u.clock.Measure("update_critic", func() error {
-		f := fitting{who: "critic", policy: own, rate: u.criticRate.At(step - 1), epochs: c.Epochs,
-			miniBatch: c.MiniBatch, aggregation: "token-mean", objective: train.Objective{ClipValue: c.ClipValue},
-			dropout: own.Dropout, columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
-		sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
-		s.Line.Add(newCriticMetrics(fit, sum))
-		return err
-	})
+func (u *update) critic(ctx context.Context, s *Step) (err error) {
+	defer u.clock.Phase("update_critic")(&err)
+	c, own := u.Config.Critic, u.Session.Critic
+	f := fitting{who: "critic", policy: own, rate: u.criticRate.At(s.Number - 1), epochs: c.Epochs,
+		miniBatch: c.MiniBatch, aggregation: "token-mean", objective: train.Objective{ClipValue: c.ClipValue},
+		dropout: own.Dropout, columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
+	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
+	s.Line.Add(newCriticMetrics(fit, sum))
+	return err
 }

@@ -45,15 +45,14 @@ type forecastMetrics struct {
 	Fit    float64 `metric:"fit" unit:"share" doc:"of the squares of weights times advantages that is proportional to centred returns: below 1 the scale of the prediction is approximate"`
 }
 
-// scoredMetrics compare predictions with a validation.
-type scoredMetrics struct {
-	Score *forecast.Score `metric:"forecast/score"`
+// verifiedMetrics compare predictions with a validation.
+type verifiedMetrics struct {
+	Verified *forecast.Verification `metric:"forecast/score"`
 }
 
-// predicts reports whether the updates of a run are predicted: not where parts of groups are no groups ("staleness").
+// predicts reports whether the updates of a run are predicted.
 func predicts(a config.Analysis) bool {
-	return a.Enabled && !a.Only && !a.ExitAfter && a.Statistics && a.Profile == gradients.Exact &&
-		a.Buckets != "staleness"
+	return a.Enabled && !a.Only && !a.ExitAfter && a.Profile == gradients.Exact
 }
 
 // beforeUpdate remembers the weights of a step whose update is to be predicted.
@@ -85,11 +84,8 @@ func (o *why) Look(_ context.Context, s *Step) error {
 	var prediction *forecast.Prediction
 	var fit float64
 	if o.weights != nil {
-		err := o.clock.Measure("gradient_analysis", func() (err error) {
-			prediction, fit, err = o.predict(s)
-			return err
-		})
-		if err != nil {
+		var err error
+		if prediction, fit, err = o.predict(s); err != nil {
 			return err
 		}
 	}
@@ -118,6 +114,7 @@ func (o *why) Look(_ context.Context, s *Step) error {
 
 // predict predicts what the update that was made changes.
 func (o *why) predict(s *Step) (p *forecast.Prediction, fit float64, err error) {
+	defer o.clock.Phase("gradient_analysis")(&err)
 	defer o.close()
 	moved, err := gradients.Moved(o.weights, o.Actor.Model)
 	if err != nil {
@@ -148,11 +145,11 @@ func (o *why) validated(step int, episodes []*episode.Episode, line metrics.Line
 		means[task] = statistics.Mean(returns)
 	}
 	score := o.ledger.Validated(means)
-	line.Add(scoredMetrics{score})
+	line.Add(verifiedMetrics{score})
 	if score != nil {
 		o.Log.Infof("step %d forecast: the return was to move by %+.3g [%+.3g, %+.3g] since the last validation; it "+
 			"moved by %+.3g; %d of %d right", step, score.Predicted, score.Low, score.High, score.Came, o.ledger.Right,
-			o.ledger.Scored)
+			o.ledger.Verified)
 	}
 }
 
@@ -186,7 +183,7 @@ func (m *whyMetrics) origin(r *gradients.Report) string {
 // work says what share of the sampled tokens bought nothing.
 func (m *whyMetrics) work(s *Step) string {
 	all, used, alike := 0, 0, 0
-	for g, group := range gradients.Groups(groupsOf(s.Episodes), nil) {
+	for g, group := range gradients.Groups(session.GroupIDs(s.Episodes), nil) {
 		for _, row := range group.Rows {
 			n := s.Episodes[row].PolicyTokens()
 			all += n

@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/source"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 )
@@ -41,21 +42,22 @@ func TestPredictionIsTheFirstOrder(t *testing.T) {
 			e.Index = i
 		}
 		var err error
-		if s.Chosen, err = run.preparation.choose(ctx, s.Episodes, false); err != nil {
+		if s.Chosen.Selection, err = run.preparation.choose(ctx, s.Episodes, false); err != nil {
 			t.Fatal(err)
 		}
-		if err := run.preparation.prepare(ctx, &s.Chosen, s.Line); err != nil {
+		s.Provenance = source.Replayed
+		if s.Chosen, err = run.preparation.prepare(ctx, s.Chosen.Selection, s.Provenance, 0, s.Line); err != nil {
 			t.Fatal(err)
 		}
 		all, what := session.BatchOf(s.Episodes), train.What{Temperature: experiment.Temperature(run.Config)}
-		before, err := run.Actor.Score(ctx, all, what)
+		before, err := run.Actor.Compute(ctx, all, what)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.analysed = newAnalysed(run.Config)
 		s.analysed.pulls = true
 		observer := &bucketObserver{Session: run.Session, preparation: &run.preparation}
-		if err := observer.batch(ctx, s.Chosen, false, s.analysed); err != nil {
+		if err := observer.batch(ctx, &s.Chosen, false, s.analysed); err != nil {
 			t.Fatal(err)
 		}
 		if err := (&beforeUpdate{&run.why}).Look(ctx, s); err != nil {
@@ -64,7 +66,7 @@ func TestPredictionIsTheFirstOrder(t *testing.T) {
 		if err := run.update.actor(ctx, s); err != nil {
 			t.Fatal(err)
 		}
-		after, err := run.Actor.Score(ctx, all, what)
+		after, err := run.Actor.Compute(ctx, all, what)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestPredictionIsTheFirstOrder(t *testing.T) {
 // firstOrder is the mean over groups of Σ (r − r̄')·Δlog π per episode.
 func firstOrder(episodes []*episode.Episode, before, after [][]float32) float64 {
 	var groups []float64
-	for _, g := range gradients.Groups(groupsOf(episodes), nil) {
+	for _, g := range gradients.Groups(session.GroupIDs(episodes), nil) {
 		sum, n := 0.0, float64(len(g.Rows))
 		for _, row := range g.Rows {
 			sum += episodes[row].Return()

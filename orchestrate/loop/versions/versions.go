@@ -3,19 +3,18 @@
 package versions
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 
-	"gyre/internal/atomicfile"
+	"gyre/internal/lines"
 	"gyre/orchestrate/loop/episode"
 )
 
@@ -40,10 +39,10 @@ type Closed struct {
 	Episodes []Entered `json:"episodes"`
 }
 
-// Spent are seconds of a step, before its batch was complete and beside its update.
+// Spent are seconds of a step, before its batch was complete and during its update.
 type Spent struct {
 	Before float64 `json:"before"`
-	Beside float64 `json:"beside"`
+	During float64 `json:"beside"`
 }
 
 // Entered is an episode of a step, counted over its batches. Those that are missing failed.
@@ -83,62 +82,65 @@ func Runs(pairs [][2]int) (runs []episode.Run) {
 type Schedule struct {
 	Path  string
 	Steps []Closed // one after the other
+	// Diverging is a schedule whose tokens may be others than those that are drawn by it: each place in an episode has
+	// the version that it had, or the present one where that is gone.
+	Diverging bool
 }
 
 // Read reads a run's schedule. A last line that was cut short is left out.
 func Read(path string) (*Schedule, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	s, reader := &Schedule{Path: path}, bufio.NewReader(file)
-	for number := 1; ; number++ {
-		line, err := reader.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return s, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		var closed Closed
-		if err := json.Unmarshal(bytes.TrimSpace(line), &closed); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
-		}
-		if n := len(s.Steps); n > 0 && closed.Step != s.Steps[n-1].Step+1 {
-			return nil, fmt.Errorf("%s:%d: step %d follows step %d: a schedule has a line for each step", path, number,
-				closed.Step, s.Steps[n-1].Step)
-		}
-		s.Steps = append(s.Steps, closed)
-	}
+	s, _, err := read(path, math.MaxInt)
+	return s, err
 }
 
-// Open prepares a run's own schedule for the steps after those that are done: lines of later ones, which are
-// done again, are removed. Close it.
-func Open(path string, done int) (file *os.File, last float64, err error) {
-	var kept bytes.Buffer
-	before, err := Read(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		before = &Schedule{}
-	case err != nil:
-		return nil, 0, err
-	}
-	for _, closed := range before.Steps {
-		if closed.Step > done {
-			break
-		}
-		line, err := json.Marshal(closed)
+// read reads the lines of steps up to one, and where they end.
+func read(path string, last int) (s *Schedule, end int64, err error) {
+	s = &Schedule{Path: path}
+	for line, err := range lines.Read(path) {
 		if err != nil {
 			return nil, 0, err
 		}
-		kept.Write(append(line, '\n'))
-		last = closed.Changed
+		if line.Torn {
+			break
+		}
+		var closed Closed
+		if err := json.Unmarshal(line.Text, &closed); err != nil {
+			return nil, 0, line.Fault(err)
+		}
+		if n := len(s.Steps); n > 0 && closed.Step != s.Steps[n-1].Step+1 {
+			return nil, 0, line.Fault(fmt.Errorf("step %d follows step %d: a schedule has a line for each step",
+				closed.Step, s.Steps[n-1].Step))
+		}
+		if closed.Step > last {
+			break
+		}
+		s.Steps, end = append(s.Steps, closed), line.To
 	}
-	if err := atomicfile.Write(path, func(w io.Writer) error { _, err := kept.WriteTo(w); return err }); err != nil {
+	return s, end, nil
+}
+
+// Open prepares a run's own schedule for the steps after those that are done, of which it must have those from first
+// on: lines of later ones, which are done again, are removed. Close it.
+func Open(path string, first, done int) (file *os.File, last float64, err error) {
+	before, end, err := read(path, done)
+	if errors.Is(err, fs.ErrNotExist) {
+		before, err = &Schedule{}, nil
+	}
+	if err != nil {
 		return nil, 0, err
 	}
-	file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if n := len(before.Steps); n > 0 && before.Steps[0].Step <= first {
+		first = before.Steps[n-1].Step + 1
+	}
+	if first <= done {
+		return nil, 0, fmt.Errorf("%s lacks steps %d to %d, which the checkpoint of step %d has done: put the file "+
+			"back from a copy, or go on in a new run directory with --resume-from and another run.name", path, first,
+			done, done)
+	}
+	if len(before.Steps) > 0 {
+		last = before.Steps[len(before.Steps)-1].Changed
+	}
+	file, err = lines.Continue(path, end, 0o644)
 	return file, last, err
 }
 
@@ -218,6 +220,9 @@ func (s *Schedule) Begins(batch, size int) int {
 // Check compares a batch of so many episodes that was played by the schedule with that of the run.
 func (s *Schedule) Check(batch, size int, played []*episode.Episode) error {
 	line, then, from := s.batch(batch, size)
+	if s.Diverging {
+		return nil
+	}
 	if len(then) != len(played) {
 		return fmt.Errorf("%s: batch %d had %d episodes, now %d", s.Path, batch, len(then), len(played))
 	}
@@ -232,9 +237,6 @@ func (s *Schedule) Check(batch, size int, played []*episode.Episode) error {
 
 // Checksum is that of tokens.
 func Checksum(ids []int32) uint32 {
-	bytes := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		bytes = append(bytes, byte(id), byte(id>>8), byte(id>>16), byte(id>>24))
-	}
+	bytes, _ := binary.Append(nil, binary.LittleEndian, ids) // fails only for types without a size
 	return crc32.ChecksumIEEE(bytes)
 }

@@ -4,10 +4,10 @@
 //
 // Three kinds of text are kept apart:
 //
-//   - ordinary text (Encode with special false, the contents of messages in a Conversation): nothing in it is markup, so
+//   - ordinary text (EncodeOrdinary, the contents of messages in a Conversation): nothing in it is markup, so
 //     an environment or a prompt cannot forge the end of a turn or a role;
 //   - markup (EncodeMarkup, what a chat template writes): special and other added tokens are recognised;
-//   - a document (Encode with special true): markup, with the tokens around it that the post-processor adds, such as a
+//   - a document (EncodeDocument): markup, with the tokens around it that the post-processor adds, such as a
 //     BOS.
 //
 // A Conversation is the token history of one episode. It only ever grows, by the ids that were sampled and by ids made
@@ -17,15 +17,19 @@ package chat
 import (
 	"errors"
 	"slices"
-	"time"
+)
 
-	"gyre/orchestrate/loop/episode"
-	"gyre/orchestrate/model/chat/jinja"
+// Owner says who wrote a span of a prompt. What follows a prompt is the policy's.
+type Owner uint8
+
+const (
+	ByTemplate    Owner = iota // markup and prefixes
+	ByEnvironment              // contents of messages: special tokens in them are ordinary text
 )
 
 // Span is a stretch of tokens with one owner.
 type Span struct {
-	Owner episode.Owner
+	Owner Owner
 	IDs   []int32
 }
 
@@ -35,12 +39,13 @@ type Conversation struct {
 	t      *Tokenizer
 	roles  []string // of the messages so far, replies included
 	opened bool
-	tools  []jinja.Value
-	now    time.Time // the template sees one time throughout
+	frame  frame // of which the template sees one time throughout
 }
 
 // NewConversation starts an empty conversation.
-func (t *Tokenizer) NewConversation() *Conversation { return &Conversation{t: t, now: t.now()} }
+func (t *Tokenizer) NewConversation() *Conversation {
+	return &Conversation{t: t, frame: frame{prompt: true, now: t.now()}}
+}
 
 // Clone is a conversation that stands where c does, and goes on by itself.
 func (c *Conversation) Clone() *Conversation {
@@ -48,11 +53,9 @@ func (c *Conversation) Clone() *Conversation {
 	return &other
 }
 
-// Offer makes tools known to the template. It comes before Open.
-func (c *Conversation) Offer(tools []Tool) (err error) {
-	c.tools, err = c.t.toolValues(tools)
-	return err
-}
+// Offer makes tools and variables known to the template. It comes before Open; what is offered before Continue counts
+// for what follows.
+func (c *Conversation) Offer(o Offer) error { return c.t.offer(&c.frame, o) }
 
 // Open returns the first prompt: messages in the chat template, then the start of the assistant's turn, then prefix
 // (the start of every reply, such as "<think>"), in spans. Contents of messages are the environment's, the rest is the
@@ -82,7 +85,11 @@ func (c *Conversation) Continue(reply []int32, messages []Message, prefix string
 }
 
 func (c *Conversation) extend(past []string, reply []int32, messages []Message, prefix string) ([]Span, error) {
-	parts, err := c.t.separate(past, messages, c.tools, true, c.now)
+	a, err := c.t.arrange(past, messages, c.frame)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := c.t.separate(a)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +99,7 @@ func (c *Conversation) extend(past []string, reply []int32, messages []Message, 
 		return nil, err
 	}
 	if len(past) > 0 {
-		first := slices.IndexFunc(from, func(i int) bool { return parts[i].message >= 0 })
+		first := slices.IndexFunc(from, func(i int) bool { return parts[i].slot >= 0 })
 		if first < 0 {
 			first = len(ids)
 		}
@@ -105,9 +112,9 @@ func (c *Conversation) extend(past []string, reply []int32, messages []Message, 
 	}
 	var spans []Span
 	for i, id := range ids {
-		owner := episode.Template
-		if parts[from[i]].message >= 0 {
-			owner = episode.Environment
+		owner := ByTemplate
+		if parts[from[i]].slot >= 0 {
+			owner = ByEnvironment
 		}
 		if n := len(spans); n == 0 || spans[n-1].Owner != owner {
 			spans = append(spans, Span{Owner: owner})

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"gyre/orchestrate/loop/episode"
 )
 
 // No template makes compile or execute panic.
@@ -48,7 +46,7 @@ func FuzzForgery(f *testing.F) {
 			for _, id := range s.IDs {
 				if tok.Special(id) {
 					marks = append(marks, id)
-					if s.Owner != episode.Template {
+					if s.Owner != ByTemplate {
 						t.Fatalf("%q, %q: special token %d is owned by %d", first, second, id, s.Owner)
 					}
 				}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.starlark.net/starlark"
 
@@ -14,70 +13,46 @@ import (
 	"gyre/orchestrate/model/chat/jinja"
 )
 
-// part is a piece of a rendered chat: what the template wrote, or the content of message number message.
+// part is a piece of a rendered chat: what the template wrote, or a text of the chat.
 type part struct {
-	text    string
-	message int // -1: the template's
+	text string
+	slot int // -1: the template's
 }
 
-// The template is rendered with a sentinel in place of each content, and what it wrote is what lies between the
+// The template is rendered with a sentinel in place of each text, and what it wrote is what lies between the
 // sentinels. Sentinels are private-use characters around numbers: no template trims, splits or tests for them.
 const sentinelOpen, sentinelClose = "\uf8f0", "\uf8f1"
 
-// separate renders past and messages and returns the parts that follow the last past message (all parts, if there is
-// none), with the contents of messages in place. Rendering a second time with the true contents proves that the
-// template copies them as they are or without the white space around them; one that changes them otherwise is refused.
-//
-// past messages are sentinels in both renderings: what a template makes of the turns that lie behind is of no interest,
-// as their tokens stand.
-func (t *Tokenizer) separate(past []string, messages []Message, tools []jinja.Value, addGenerationPrompt bool,
-	now time.Time) ([]part, error) {
-	if err := CheckNames(messages); err != nil {
-		return nil, err
+// separate returns the parts of an arrangement that follow the last past message (all parts, if there is none), with
+// the texts of messages in place. The true rendering proves that the template copies them as they are or without the
+// white space around them; one that changes them otherwise is refused.
+func (t *Tokenizer) separate(a arrangement) ([]part, error) {
+	if a.mangled != nil {
+		return nil, a.mangled
 	}
-	nonce := freshNonce(messages)
-	marked, actual := make([]Message, 0, len(past)+len(messages)), make([]Message, 0, len(past)+len(messages))
-	for i, role := range past {
-		m := Message{Role: role, Content: sentinel(nonce, i)}
-		marked, actual = append(marked, m), append(actual, m)
-	}
-	for i, m := range messages {
-		actual = append(actual, m)
-		if m.Content != "" || len(m.ToolCalls) == 0 { // templates write nothing for the empty content beside calls
-			m.Content = sentinel(nonce, len(past)+i)
-		}
-		marked = append(marked, m)
-	}
-	pattern, err := t.render(marked, tools, addGenerationPrompt, now)
-	if err != nil {
-		return nil, err
-	}
-	text, err := t.render(actual, tools, addGenerationPrompt, now)
-	if err != nil {
-		return nil, err
-	}
-	if len(past) > 0 {
-		last := sentinel(nonce, len(past)-1)
+	pattern, text := a.pattern, a.text
+	if a.past > 0 {
+		last := sentinel(a.nonce, a.past-1)
 		if strings.Count(pattern, last) != 1 || strings.Count(text, last) != 1 {
 			return nil, fmt.Errorf("%s does not write the content of an earlier %q message exactly once, so what "+
-				"follows it cannot be told", t.template.path, past[len(past)-1])
+				"follows it cannot be told", t.template.path, a.messages[a.past-1].Role)
 		}
 		_, pattern, _ = strings.Cut(pattern, last)
 		_, text, _ = strings.Cut(text, last)
 	}
-	parts, err := cut(pattern, nonce)
+	parts, err := cut(pattern, a.nonce)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.template.path, err)
 	}
-	return t.fill(parts, text, len(past), messages)
+	return t.fill(parts, text, a)
 }
 
-// fill replaces the sentinels in parts by contents, following the true rendering.
-func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message) ([]part, error) {
+// fill replaces the sentinels in parts by texts, following the true rendering.
+func (t *Tokenizer) fill(parts []part, text string, a arrangement) ([]part, error) {
 	filled := make([]part, len(parts))
-	written := make([]bool, len(messages))
+	written := make([]bool, len(a.slots))
 	for i, p := range parts {
-		if p.message < 0 {
+		if p.slot < 0 {
 			if !strings.HasPrefix(text, p.text) {
 				return nil, fmt.Errorf("%s writes something else when the contents change, so markup and contents "+
 					"cannot be told apart near %.40q", t.template.path, text)
@@ -85,17 +60,16 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 			filled[i], text = p, text[len(p.text):]
 			continue
 		}
-		p.message -= past
-		if p.message < 0 || p.message >= len(messages) {
+		if p.slot < a.past || p.slot >= len(a.slots) {
 			return nil, fmt.Errorf("%s writes an earlier message again after a later one", t.template.path)
 		}
 		following := ""
-		if i+1 < len(parts) && parts[i+1].message < 0 {
+		if i+1 < len(parts) && parts[i+1].slot < 0 {
 			following = parts[i+1].text
 		}
-		m := messages[p.message]
+		s := a.slots[p.slot]
 		rest, ok := "", false
-		for _, p.text = range trims(m.Content) {
+		for _, p.text = range trims(s.text) {
 			if rest, ok = strings.CutPrefix(text, p.text+following); ok {
 				rest = following + rest
 				break
@@ -103,28 +77,28 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 		}
 		if !ok {
 			return nil, fmt.Errorf("%s changes the content of the %q message %d (%.40q): it must copy contents as "+
-				"they are, or trimmed", t.template.path, m.Role, p.message, m.Content)
+				"they are, or trimmed", t.template.path, a.messages[s.message].Role, s.message-a.past, s.text)
 		}
-		filled[i], text, written[p.message] = p, rest, true
+		filled[i], text, written[p.slot] = p, rest, true
 	}
 	if text != "" {
 		return nil, fmt.Errorf("%s writes more when the contents change: %.40q", t.template.path, text)
 	}
-	for i, ok := range written { // some templates write nothing beside calls
-		if !ok && strings.TrimSpace(messages[i].Content) != "" && len(messages[i].ToolCalls) == 0 {
-			return nil, fmt.Errorf("%s leaves out the content of message %d (role %q)", t.template.path, i,
-				messages[i].Role)
+	for n, s := range a.slots { // what is written before the past does not follow it
+		if m := a.messages[s.message]; n >= a.past && !written[n] && a.must(s) && len(m.ToolCalls) == 0 {
+			return nil, t.leavesOut(s.message-a.past, m.Role)
 		}
 	}
 	return filled, nil
 }
 
-// trims are the forms in which a template may copy a content; the last is that of a JSON string, without its quotes.
-func trims(content string) []string {
-	left := strings.TrimLeftFunc(content, jinja.IsSpace)
-	text, _ := jinja.JSON(starlark.String(content)) // a string always encodes
-	return []string{content, left, strings.TrimRightFunc(content, jinja.IsSpace), strings.TrimRightFunc(left,
-		jinja.IsSpace), text[1 : len(text)-1]}
+// trims are the forms in which a template may copy a text: without white space or newlines at its ends, or as a JSON
+// string without its quotes.
+func trims(text string) []string {
+	left, line := strings.TrimLeftFunc(text, jinja.IsSpace), strings.TrimLeft(text, "\n")
+	quoted, _ := jinja.JSON(starlark.String(text)) // a string always encodes
+	return []string{text, left, strings.TrimRightFunc(text, jinja.IsSpace), strings.TrimRightFunc(left, jinja.IsSpace),
+		line, strings.TrimRight(text, "\n"), strings.TrimRight(line, "\n"), quoted[1 : len(quoted)-1]}
 }
 
 func sentinel(nonce, i int) string { return sentinelStart(nonce) + strconv.Itoa(i) + sentinelClose }
@@ -135,7 +109,7 @@ func sentinelStart(nonce int) string { return sentinelOpen + strconv.Itoa(nonce)
 func freshNonce(messages []Message) int {
 	nonce := 0
 	for slices.ContainsFunc(messages, func(m Message) bool {
-		return strings.Contains(m.Content, sentinelStart(nonce))
+		return strings.Contains(strings.Join(m.texts(), "\n"), sentinelStart(nonce))
 	}) {
 		nonce++
 	}
@@ -159,7 +133,7 @@ func cut(pattern string, nonce int) ([]part, error) {
 			return nil, errors.New("the template changes the contents of messages, so markup and contents cannot be " +
 				"told apart")
 		}
-		parts = append(parts, part{message: i})
+		parts = append(parts, part{slot: i})
 		pattern = rest
 	}
 }
@@ -168,7 +142,7 @@ func cut(pattern string, nonce int) ([]part, error) {
 func segments(parts []part) []bpe.Segment {
 	all := make([]bpe.Segment, len(parts))
 	for i, p := range parts {
-		all[i] = bpe.Segment{Text: p.text, Ordinary: p.message >= 0}
+		all[i] = bpe.Segment{Text: p.text, Ordinary: p.slot >= 0}
 	}
 	return all
 }

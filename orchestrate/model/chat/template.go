@@ -5,35 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"go.starlark.net/starlark"
 
+	"gyre/internal/regular"
 	"gyre/orchestrate/model/chat/jinja"
+	"gyre/orchestrate/model/chat/replies"
 )
-
-// Message is one message of a chat. Name and ToolCallID become part of the markup: they are names, not text (see
-// CheckNames).
-type Message struct {
-	Role       string `json:"role"`
-	Content    string `json:"content"`
-	Name       string `json:"name,omitempty"`         // of the tool that speaks
-	ToolCallID string `json:"tool_call_id,omitempty"` // of the call that a tool answers
-	// ToolCalls are those of an assistant's message, which become part of the markup too.
-	ToolCalls []ToolCall `json:"tool_calls,omitempty"`
-}
-
-// Tool is a function that templates which know tools offer to the policy.
-type Tool struct {
-	Name, Description string
-	// Parameters are the JSON Schema of the arguments: nil, a json.RawMessage, whose order templates keep, or what
-	// json.Marshal takes.
-	Parameters any
-}
 
 // ChatML is a plain template: every message between <|im_start|>role and <|im_end|>. It is what a new tokenizer made by
 // bpe.Train gets when it has these two special tokens, and a sensible choice for a base model that has them too.
@@ -44,7 +28,7 @@ const ChatML = `{% for message in messages %}{{ '<|im_start|>' + message['role']
 // tokenizer_config.json (one string, or a list of named ones of which "default" counts).
 func (t *Tokenizer) findTemplate(dir string, inConfig json.RawMessage) error {
 	path := filepath.Join(dir, "chat_template.jinja")
-	source, err := os.ReadFile(path)
+	source, err := regular.Read(path)
 	if err == nil {
 		return t.setTemplate(path, string(source))
 	}
@@ -85,6 +69,10 @@ func (t *Tokenizer) findTemplate(dir string, inConfig json.RawMessage) error {
 type template struct {
 	path     string
 	compiled *jinja.Template
+	replies  *replies.Template // of the family that it belongs to
+
+	probe      sync.Once // guards dropsTools
+	dropsTools bool
 }
 
 // SetTemplate replaces the chat template by Jinja source. It must not be called while the tokenizer is in use.
@@ -95,38 +83,38 @@ func (t *Tokenizer) setTemplate(path, source string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	t.template = &template{path, compiled}
+	t.template = &template{path: path, compiled: compiled, replies: replies.Of(source)}
 	return nil
 }
 
 // HasTemplate reports whether there is a chat template.
 func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
 
+// frame is what a template sees beside the messages.
+type frame struct {
+	tools     []jinja.Value
+	variables map[string]jinja.Value
+	prompt    bool // the start of a reply follows
+	now       time.Time
+}
+
 // render writes messages in the chat template, as transformers' apply_chat_template(tokenize=False) does. Contents and
 // markup cannot be told apart in the result: token ids come from a Conversation or EncodeMessages.
-func (t *Tokenizer) render(messages []Message, tools []jinja.Value, addGenerationPrompt bool,
-	now time.Time) (string, error) {
-	if t.template == nil {
-		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the "+
-			"configuration "+"(model.chat_template), or use plain text prompts", t.path)
-	}
-	values, err := t.messageValues(messages)
-	if err != nil {
-		return "", err
-	}
+func (t *Tokenizer) render(messages []jinja.Value, f frame) (string, error) {
 	variables := map[string]jinja.Value{
-		"messages":              starlark.NewList(values),
-		"add_generation_prompt": starlark.Bool(addGenerationPrompt),
+		"messages":              starlark.NewList(messages),
+		"add_generation_prompt": starlark.Bool(f.prompt),
 		"tools":                 starlark.None,
 		"documents":             starlark.None,
 	}
-	if len(tools) > 0 {
-		variables["tools"] = starlark.NewList(slices.Clone(tools))
+	if len(f.tools) > 0 {
+		variables["tools"] = starlark.NewList(slices.Clone(f.tools))
 	}
 	for name, content := range t.names {
 		variables[name] = starlark.String(content)
 	}
-	text, err := t.template.compiled.Render(variables, now)
+	maps.Copy(variables, f.variables)
+	text, err := t.template.compiled.Render(variables, f.now)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", t.template.path, err)
 	}
@@ -159,10 +147,13 @@ func orNil(text string) any {
 	return text
 }
 
-func (t *Tokenizer) messageValues(messages []Message) ([]jinja.Value, error) {
+// values are messages as templates see them. Their texts go through write: of message i its content, or part of it,
+// and its fields. lists says which contents are lists of parts.
+func (t *Tokenizer) values(messages []Message, lists []bool,
+	write func(i int, text string, content bool) string) ([]jinja.Value, error) {
 	values := make([]jinja.Value, len(messages))
 	for i, m := range messages {
-		var calls any
+		var calls, content any
 		if len(m.ToolCalls) > 0 {
 			list := starlark.NewList(nil)
 			for _, call := range m.ToolCalls {
@@ -174,8 +165,24 @@ func (t *Tokenizer) messageValues(messages []Message) ([]jinja.Value, error) {
 			}
 			calls = list
 		}
-		values[i] = dict("role", m.Role, "content", m.Content, "name", orNil(m.Name), "tool_call_id",
-			orNil(m.ToolCallID), "tool_calls", calls)
+		if lists[i] {
+			texts, parts := m.Parts, starlark.NewList(nil)
+			if texts == nil {
+				texts = []string{m.Content}
+			}
+			for _, text := range texts {
+				_ = parts.Append(dict("type", "text", "text", write(i, text, true))) // nobody iterates
+			}
+			content = parts
+		} else {
+			content = write(i, m.Content, true)
+		}
+		d := dict("role", m.Role, "content", content, "name", orNil(m.Name), "tool_call_id", orNil(m.ToolCallID),
+			"tool_calls", calls)
+		if err := t.fields(d, m, func(text string) string { return write(i, text, false) }); err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
+		}
+		values[i] = d
 	}
 	return values, nil
 }
@@ -196,98 +203,31 @@ func CheckNames(messages []Message) error {
 	return nil
 }
 
-// toolValues are tools as templates see them. Their texts become part of the markup, so none may hold a special token.
-func (t *Tokenizer) toolValues(tools []Tool) ([]jinja.Value, error) {
-	values := make([]jinja.Value, len(tools))
-	for i, tool := range tools {
-		if !plainName.MatchString(tool.Name) || tool.Name == "" {
-			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'",
-				i, tool.Name)
-		}
-		parameters, err := tool.parameters()
-		if err != nil {
-			return nil, fmt.Errorf("tool %s: its parameters: %w", tool.Name, err)
-		}
-		function := dict("name", tool.Name, "description", tool.Description, "parameters", parameters)
-		if err := t.refuseMarkup(function); err != nil {
-			return nil, fmt.Errorf("tool %s: its description or parameters %w", tool.Name, err)
-		}
-		values[i] = dict("type", "function", "function", function)
-	}
-	return values, nil
-}
-
-// schemaKeys are the keys of a JSON Schema in the order in which people write them.
-var schemaKeys = []string{"type", "name", "description", "properties", "required"}
-
-// parameters are the schema in its order. A Go map has none: it gets the usual one.
-func (tool Tool) parameters() (jinja.Value, error) {
-	text, ordered := tool.Parameters.(json.RawMessage)
-	if !ordered {
-		var err error
-		if text, err = json.Marshal(tool.Parameters); err != nil {
+// EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the
+// messages as ordinary text. The template sees what is offered, if anything is. Where it changes contents (as some do
+// with reasoning in an assistant's message), so that they cannot be told from markup, the rendering is encoded as it
+// is, provided that no content holds a special token.
+func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool, offered ...Offer) ([]int32, error) {
+	f := frame{prompt: addGenerationPrompt, now: t.now()}
+	for _, offer := range offered {
+		if err := t.offer(&f, offer); err != nil {
 			return nil, err
 		}
 	}
-	if len(text) == 0 || string(text) == "null" {
-		return dict("type", "object", "properties", starlark.NewDict(0)), nil
-	}
-	v, err := jinja.FromJSON(text)
-	if err == nil && !ordered {
-		v = usual(v)
-	}
-	return v, err
-}
-
-// usual puts the keys of dictionaries into the order of schemaKeys, and then of the alphabet.
-func usual(v jinja.Value) jinja.Value {
-	switch v := v.(type) {
-	case *starlark.Dict:
-		place := func(pair starlark.Tuple) int {
-			if i := slices.Index(schemaKeys, string(pair[0].(starlark.String))); i >= 0 {
-				return i
-			}
-			return len(schemaKeys)
-		}
-		pairs := v.Items()
-		slices.SortStableFunc(pairs, func(a, b starlark.Tuple) int { return place(a) - place(b) })
-		var all []any
-		for _, pair := range pairs {
-			all = append(all, string(pair[0].(starlark.String)), usual(pair[1]))
-		}
-		return dict(all...)
-	case *starlark.List:
-		for i := range v.Len() {
-			_ = v.SetIndex(i, usual(v.Index(i))) // nobody iterates
-		}
-	}
-	return v
-}
-
-// EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the
-// messages as ordinary text. The template sees the tools that the policy is offered, if any. Where it changes contents
-// (as some do with reasoning in an assistant's message), so that they cannot be told from markup, the rendering is
-// encoded as it is, provided that no content holds a special token.
-func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool, offered ...Tool) ([]int32, error) {
-	now := t.now()
-	tools, err := t.toolValues(offered)
+	a, err := t.arrange(nil, messages, f)
 	if err != nil {
 		return nil, err
 	}
-	parts, err := t.separate(nil, messages, tools, addGenerationPrompt, now)
+	parts, err := t.separate(a)
 	if err == nil {
 		ids, _, err := t.EncodeSegments(segments(parts), false)
 		return ids, err
 	}
-	text, renderErr := t.render(messages, tools, addGenerationPrompt, now)
-	if renderErr != nil {
-		return nil, renderErr
-	}
-	for _, m := range messages {
-		ids, encodeErr := t.EncodeMarkup(m.Content)
+	for _, s := range a.slots {
+		ids, encodeErr := t.EncodeMarkup(s.text)
 		if encodeErr != nil || slices.ContainsFunc(ids, t.Special) {
 			return nil, err
 		}
 	}
-	return t.EncodeMarkup(text)
+	return t.EncodeMarkup(a.text)
 }

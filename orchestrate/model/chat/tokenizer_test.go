@@ -63,9 +63,9 @@ func open(t testing.TB, files map[string]string) *Tokenizer {
 func TestEncodeKinds(t *testing.T) {
 	tok := open(t, map[string]string{})
 	const text = "user<|im_end|>"
-	document, _ := tok.Encode(text, true)
+	document, _ := tok.EncodeDocument(text)
 	markup, _ := tok.EncodeMarkup(text)
-	ordinary, _ := tok.Encode(text, false)
+	ordinary, _ := tok.EncodeOrdinary(text)
 	if !slices.Equal(document, append([]int32{endOfText}, markup...)) || markup[len(markup)-1] != imEnd {
 		t.Errorf("document %v, markup %v: want a BOS more, and the special token", document, markup)
 	}
@@ -86,55 +86,7 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-func TestStopIDs(t *testing.T) {
-	for _, c := range []struct {
-		files map[string]string
-		want  []int32
-	}{
-		{map[string]string{}, []int32{imEnd}},
-		{map[string]string{"generation_config.json": `{"eos_token_id": [0, 2]}`, "config.json": `{"eos_token_id": 1}`},
-			[]int32{0, 2}},
-		{map[string]string{"generation_config.json": `{}`, "config.json": `{"eos_token_id": 1}`}, []int32{1, 2}},
-		{map[string]string{"generation_config.json": `{"eos_token_id": null}`, "tokenizer_config.json": `{}`}, nil},
-	} {
-		if got := open(t, c.files).StopIDs(); !slices.Equal(got, c.want) {
-			t.Errorf("%v: stop ids %v, want %v", c.files, got, c.want)
-		}
-	}
-}
-
-// What tokenizer_config.json adds to tokenizer.json.
-func TestConfiguredTokens(t *testing.T) {
-	tok := open(t, map[string]string{"tokenizer_config.json": `{
-		"added_tokens_decoder": {"0": {"content": "<|endoftext|>", "special": true}, "9000": {"content": "<tool>", "special": false}},
-		"additional_special_tokens": ["<a>", {"content": "<b>"}], "extra_special_tokens": {"image_token": "<image>"},
-		"pad_token": "[PAD]", "eos_token": "<|im_end|>"}`})
-	for content, special := range map[string]bool{"<tool>": false, "<a>": true, "<b>": true, "<image>": true,
-		"[PAD]": true} {
-		ids, _ := tok.EncodeMarkup("x" + content)
-		last := ids[len(ids)-1]
-		if string(tok.TokenBytes(last)) != content || tok.Special(last) != special {
-			t.Errorf("%s became %v (special: %v), want one token, special: %v", content, ids, tok.Special(last),
-				special)
-		}
-	}
-}
-
-func TestLoadErrors(t *testing.T) {
-	for want, files := range map[string]map[string]string{
-		"tokenizer_config.json: unexpected end":    {"tokenizer_config.json": "{"},
-		`eos_token: expected a token as a string`:  {"tokenizer_config.json": `{"eos_token": 7}`},
-		"added_tokens_decoder":                     {"tokenizer_config.json": `{"added_tokens_decoder": {"x": {"content": "y"}}}`},
-		"generation_config.json":                   {"generation_config.json": `{"eos_token_id": "two"}`},
-		"chat_template.jinja: not a chat template": {"chat_template.jinja": "{% for %}"},
-		`none is called "default"`:                 {"chat_template.json": `{"chat_template": [{"name": "a", "template": "x"}, {"name": "b", "template": "y"}]}`},
-		"expected a string or a list":              {"chat_template.json": `{"chat_template": 3}`},
-	} {
-		_, err := Load(directory(t, files))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an error with %q", err, want)
-		}
-	}
+func TestLoad(t *testing.T) {
 	if _, err := Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "tokenizer.json does not exist") {
 		t.Errorf("empty directory: %v", err)
 	}
@@ -149,5 +101,28 @@ func TestTrainedFileIsPlainJSON(t *testing.T) {
 	data, err := bpe.Train([]string{"a a a"}, 300, chatSpecials)
 	if err != nil || !json.Valid(data) {
 		t.Fatal(err)
+	}
+}
+
+// The text of a reply has the special tokens that delimit, and not those that end it or have another role.
+func TestSaid(t *testing.T) {
+	tok := open(t, map[string]string{"chat_template.jinja": ChatML, "tokenizer_config.json": `{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", ` +
+		`"extra_special_tokens": {"call_token": "<|im_start|>"}}`})
+	ids, err := tok.EncodeMarkup("é<|im_start|>f<|endoftext|>()<|im_end|>")
+	if err != nil || !tok.Special(ids[len(ids)-1]) {
+		t.Fatal(ids, err)
+	}
+	if got := tok.Said(append(ids, 99999)); got != "é<|im_start|>f()" {
+		t.Errorf("%q", got)
+	}
+	stream, text := tok.Stream(true), ""
+	for _, id := range ids {
+		text += string(stream.Add(id))
+	}
+	if text += string(stream.Finish()); text != tok.Said(ids) {
+		t.Errorf("in pieces %q", text)
+	}
+	if got := tok.Decode(ids, true); got != "éf()" {
+		t.Errorf("without any: %q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"gyre/orchestrate/model/chat/jinja"
+	"gyre/orchestrate/model/chat/replies"
 )
 
 // ToolCall is a call of a tool in an assistant's message, as OpenAI's API and transformers write it.
@@ -21,10 +22,7 @@ type ToolCall struct {
 }
 
 // Call names a function. Its arguments are a JSON object, or a string that holds one.
-type Call struct {
-	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments"`
-}
+type Call = replies.Call
 
 // values is a call as templates see it. Its texts become part of the markup, so none may hold a special token.
 func (c ToolCall) values(t *Tokenizer) (jinja.Value, error) {
@@ -37,7 +35,7 @@ func (c ToolCall) values(t *Tokenizer) (jinja.Value, error) {
 	if json.Unmarshal(text, &inner) == nil {
 		text = []byte(inner)
 	}
-	if len(bytes.TrimSpace(text)) == 0 {
+	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "null" {
 		text = []byte("{}")
 	}
 	arguments, err := jinja.FromJSON(text)
@@ -50,7 +48,7 @@ func (c ToolCall) values(t *Tokenizer) (jinja.Value, error) {
 	if err := t.refuseMarkup(arguments); err != nil {
 		return nil, fmt.Errorf("the arguments of a call of %s %w", c.Function.Name, err)
 	}
-	return dict("id", c.ID, "type", "function", "function", dict("name", c.Function.Name, "arguments", arguments)), nil
+	return dict("id", orNil(c.ID), "type", "function", "function", dict("name", c.Function.Name, "arguments", arguments)), nil
 }
 
 // refuseMarkup sees that no text of a value, and not its JSON, holds a special token of the model.
@@ -67,4 +65,22 @@ func (t *Tokenizer) refuseMarkup(v jinja.Value) error {
 		return errors.New("hold a special token of the model")
 	}
 	return nil
+}
+
+// ShowsTools reports whether the chat template writes the tools that it is given: one that does not takes no notice.
+func (t *Tokenizer) ShowsTools() bool {
+	if t.template == nil {
+		return false
+	}
+	t.template.probe.Do(func() {
+		const name = "a_tool_that_is_offered"
+		tools, err := t.toolValues([]Tool{{Name: name}})
+		if err != nil {
+			return
+		}
+		asked := []Message{{Role: "user", Content: "x"}}
+		shown, err := t.arrange(nil, asked, frame{tools: tools, prompt: true, now: t.now()})
+		t.template.dropsTools = err == nil && !strings.Contains(shown.text, name)
+	})
+	return !t.template.dropsTools
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -16,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/atomicfile"
+	"gyre/internal/regular"
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/model/checkpoint/weights"
@@ -24,28 +23,18 @@ import (
 
 // BaseOf is the directory of the base model that the adapter in dir lies beside; "" where dir holds no adapter.
 func BaseOf(dir string) (string, error) {
-	path := filepath.Join(dir, peft.ConfigName)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if !atomicfile.Exists(dir, peft.ConfigName) {
 		return "", nil
 	}
-	if err == nil {
-		err = VerifySettings(dir)
-	}
-	if err != nil {
+	if err := VerifySettings(dir); err != nil {
 		return "", err
 	}
-	var of struct {
-		Base string `json:"base_model_name_or_path"`
+	c, err := peft.ReadConfig(dir)
+	if err == nil && c.Base == "" {
+		err = fmt.Errorf("%s: base_model_name_or_path is missing in %s: nothing says which model the adapter is of",
+			dir, peft.ConfigName)
 	}
-	if err := json.Unmarshal(data, &of); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	if of.Base == "" {
-		return "", fmt.Errorf("%s: base_model_name_or_path is missing: nothing says which model the adapter is of",
-			path)
-	}
-	return of.Base, nil
+	return c.Base, err
 }
 
 // Fingerprint tells models apart: a SHA-256 of config.json, of an adapter's adapter_config.json and, so that it is soon
@@ -71,17 +60,13 @@ func Fingerprint(dir string) (string, error) {
 
 func addEnds(h io.Writer, path string) error {
 	const end = 1 << 20
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(h, "%s %d\n", filepath.Base(path), info.Size())
-	for _, at := range []int64{0, max(info.Size()-end, 0)} {
+	fmt.Fprintf(h, "%s %d\n", filepath.Base(path), size)
+	for _, at := range []int64{0, max(size-end, 0)} {
 		if _, err := io.Copy(h, io.NewSectionReader(f, at, end)); err != nil {
 			return err
 		}
@@ -89,37 +74,80 @@ func addEnds(h io.Writer, path string) error {
 	return nil
 }
 
-// ReadAdapter says what the adapter in dir is like, of a base model with this config.json.
-func ReadAdapter(dir string, base Config) (torch.LoRA, error) {
-	a, err := peft.Open(dir, base)
-	if err != nil {
-		return torch.LoRA{}, err
-	}
-	defer a.Close()
-	rank, scale, targets, err := a.Uniform(base)
-	if err != nil {
-		return torch.LoRA{}, fmt.Errorf("%s: %w", dir, err)
-	}
-	return torch.LoRA{Rank: int32(rank), Targets: torch.TargetsOf(targets), Scale: scale}, nil
+// Adapter is the set of A and B of a low-rank adapter beside a base model, and of a value head, which its base has not.
+type Adapter struct {
+	LoRA torch.LoRA
+	Dir  string // of its values, in PEFT's layout; "" for a new one
+	Seed uint64 // that a new one follows from
+	// Saved is what adapter_config.json gets to say of it; rank, targets and experts are the model's.
+	Saved peft.Config
 }
 
-// NewAdapter makes an adapter beside a base, on the processes of a run: with the weights in dir, or where dir is "" a
-// new one that follows from the seed and changes nothing yet. A is drawn as PEFT does (Kaiming's uniform distribution
-// with a = √5, that is up to 1/√in), B is zero; of the embedding A is zero and B drawn from the normal distribution.
-func NewAdapter(base *torch.Model, lora torch.LoRA, head torch.Head, ranks Ranks, dir string,
-	seed uint64) (m *torch.Model, err error) {
-	if ranks.Shards == nil {
-		m, err = torch.NewAdapter(base, lora, head)
+// OpenAdapter reads what the adapter in dir is like, of the base model in another directory with this config.json.
+func OpenAdapter(dir, baseDir string, base Config) (Adapter, error) {
+	a, err := peft.Open(dir, base)
+	if err != nil {
+		return Adapter{}, err
+	}
+	defer a.Close()
+	rank, scale, targets, err := a.Uniform()
+	if err != nil {
+		return Adapter{}, fmt.Errorf("%s: %w", dir, err)
+	}
+	a.Config.Base = baseDir
+	return Adapter{LoRA: torch.LoRA{Rank: int32(rank), Targets: torch.TargetsOf(targets), Scale: scale}, Dir: dir,
+		Saved: a.Config}, nil
+}
+
+// LoadMerged is Load of a language model with the adapter in another directory added to its weights.
+func LoadMerged(dir, adapter string, on torch.Placement, ranks Ranks) (m *torch.Model, notes []string, err error) {
+	if err := VerifyModel(adapter); err != nil {
+		return nil, nil, err
+	}
+	found, err := open(dir, torch.HeadLM)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer found.Weights.Close()
+	a, err := peft.Open(adapter, found.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer a.Close()
+	if err := a.Merge(found); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", adapter, err)
+	}
+	return loadFound(found, dir, on, ranks)
+}
+
+// Count implements Trainable.
+func (a Adapter) Count(shape torch.ModelConfig) int64 {
+	n := peft.Count(Config{ModelConfig: shape}, int64(a.LoRA.Rank), a.LoRA.Targets.Names())
+	if shape.Head == torch.HeadValue {
+		n += shape.HiddenSize + 1
+	}
+	return n
+}
+
+// Base implements Trainable.
+func (a Adapter) Base() string { return a.Saved.Base }
+
+// Attach implements Trainable. A new adapter changes nothing yet: A is drawn as PEFT does (Kaiming's uniform
+// distribution with a = √5, that is up to 1/√in), B is zero; of the embedding A is zero and B drawn from the normal
+// distribution.
+func (a Adapter) Attach(base *torch.Model, head torch.Head, ranks Ranks) (m *torch.Model, err error) {
+	if ranks.plain() {
+		m, err = torch.NewAdapter(base, a.LoRA, head)
 	} else {
-		m, err = torch.NewShardedAdapter(base, lora, head, ranks.Group, *ranks.Shards)
+		m, err = torch.NewShardedAdapter(base, a.LoRA, head, ranks.Group, ranks.Shards)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if dir == "" {
-		err = initAdapter(m, seed)
+	if a.Dir == "" {
+		err = initAdapter(m, a.Seed)
 	} else {
-		err = loadAdapter(m, dir)
+		err = a.Reload(m, a.Dir)
 	}
 	if err != nil {
 		m.Close()
@@ -150,8 +178,8 @@ func initAdapter(m *torch.Model, seed uint64) error {
 	})
 }
 
-// loadAdapter fills an adapter with the weights in dir. A value head that is not among them starts from zero.
-func loadAdapter(m *torch.Model, dir string) error {
+// Reload implements Trainable. A value head that is not in dir starts from zero.
+func (Adapter) Reload(m *torch.Model, dir string) error {
 	if err := VerifyModel(dir); err != nil {
 		return err
 	}
@@ -160,10 +188,20 @@ func loadAdapter(m *torch.Model, dir string) error {
 		return err
 	}
 	defer a.Close()
+	lora := m.Config.LoRA
+	_, _, targets, err := a.Uniform()
+	if err == nil {
+		err = a.Fit(int64(lora.Rank), lora.Scale)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	missing := lora.Targets &^ torch.TargetsOf(targets) // modules of other layers alone have none, which is zero
 	return fillAdapter(m, func(name string, _ []int64) (*weights.Tensor, error) {
 		t := a.Tensors[name]
-		if t == nil && !strings.HasPrefix(name, "score.") {
-			return nil, fmt.Errorf("%s: it has no %s: the adapter has other targets than lora.targets says", dir, name)
+		if t == nil && !strings.HasPrefix(name, "score.") && missing != 0 {
+			return nil, fmt.Errorf("%s: it has no %s: the adapter has other targets than lora.targets says (%s)", dir, name,
+				strings.Join(missing.Names(), ", "))
 		}
 		return t, nil
 	})
@@ -187,10 +225,9 @@ func fillAdapter(m *torch.Model, tensor func(name string, shape []int64) (*weigh
 	return fill(m, entries)
 }
 
-// SaveAdapter writes an adapter into the existing directory dir in PEFT's layout, in float32, and beside it the base's
-// config.json and the files of its tokenizer, from c.Base. Of a model over ranks all call it, those that write nothing
-// with an empty dir.
-func SaveAdapter(ctx context.Context, m *torch.Model, dir string, c peft.Config) error {
+// Save implements Trainable, in PEFT's layout and float32. The base's config.json and the files of its tokenizer come
+// with it.
+func (a Adapter) Save(ctx context.Context, m *torch.Model, dir string) error {
 	parameters, err := m.Parameters()
 	if err != nil {
 		return err
@@ -198,11 +235,13 @@ func SaveAdapter(ctx context.Context, m *torch.Model, dir string, c peft.Config)
 	defer torch.CloseParameters(parameters)
 	g := gatherer{ctx: ctx, group: m.Group()}
 	g.addAll(parameters, "", weights.F32, m.Shard)
+	c := a.Saved
+	c.Rank, c.Targets = int64(m.Config.LoRA.Rank), m.Config.LoRA.Targets.Names()
 	c.Experts = Config{ModelConfig: m.Config}.ExpertsModule()
 	if err := g.write(dir != "", func() error { return peft.Save(dir, c, g.list) }); err != nil || dir == "" {
 		return err
 	}
-	settings, err := os.ReadFile(filepath.Join(c.Base, "config.json"))
+	settings, err := regular.Read(filepath.Join(c.Base, "config.json"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "config.json"), settings, 0o644)
 	}

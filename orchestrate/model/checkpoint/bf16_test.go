@@ -44,11 +44,11 @@ func loadIn(t *testing.T, dir string, on torch.Placement) *torch.Model {
 
 func logprobsOf(t *testing.T, m *torch.Model, ids []int32) []float32 {
 	t.Helper()
-	scores, err := m.Score(torch.Pack([][]int32{ids}, nil), 1, false)
+	logprobs, err := m.Logprobs(torch.Pack([][]int32{ids}, nil), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return scores.Logprobs[1:]
+	return logprobs[1:]
 }
 
 // Every variant of the kernels that this processor runs computes what transformers does: in float32 up to rounding, in

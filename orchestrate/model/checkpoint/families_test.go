@@ -51,14 +51,14 @@ func eachFamily(t *testing.T, run func(t *testing.T, dir string, cases []familyC
 
 func compareLogprobs(t *testing.T, m *torch.Model, c familyCase, tolerance float64) {
 	t.Helper()
-	scores, err := m.Score(torch.Pack(c.IDs, nil), 1, false)
+	logprobs, err := m.Logprobs(torch.Pack(c.IDs, nil), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	worst := 0.0
 	for i, want := range slices.Concat(c.Logprobs...) {
 		if want != 0 { // the first of a sequence is not predicted
-			worst = max(worst, math.Abs(float64(scores.Logprobs[i])-want))
+			worst = max(worst, math.Abs(float64(logprobs[i])-want))
 		}
 	}
 	if !(worst < tolerance) {
@@ -203,7 +203,7 @@ func TestFamiliesAreSavedAsTheyWereRead(t *testing.T) {
 	eachFamily(t, func(t *testing.T, dir string, cases []familyCase) {
 		m := load(t, dir, torch.HeadLM)
 		saved := savedFamily(t, filepath.Base(dir))
-		if err := SaveModel(t.Context(), m, saved, dir, torch.BF16); err != nil {
+		if err := (AllWeights{dir, torch.BF16}).Save(t.Context(), m, saved); err != nil {
 			t.Fatal(err)
 		}
 		content := func(dir string) map[string]string {
@@ -275,11 +275,11 @@ func compareDrawn(t *testing.T, engine *torch.Engine, m *torch.Model, prompt []i
 		}
 		for _, out := range outputs {
 			ids := slices.Concat(prompt[:1+3*out.ID], out.Tokens)
-			scores, err := m.Score(torch.Pack([][]int32{ids}, nil), 1, false)
+			logprobs, err := m.Logprobs(torch.Pack([][]int32{ids}, nil), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := scores.Logprobs[1+3*out.ID:]; !slices.Equal(got, out.Logprobs) {
+			if got := logprobs[1+3*out.ID:]; !slices.Equal(got, out.Logprobs) {
 				t.Errorf("%v drawn with log-probs %v, the trainer has %v", out.Tokens, out.Logprobs, got)
 			}
 		}
@@ -293,7 +293,7 @@ func TestRotaryScalingsBySequenceLength(t *testing.T) {
 		if m.Config.MaxPositions != limit {
 			t.Errorf("%s: %d positions, expected %d", dir, m.Config.MaxPositions, limit)
 		}
-		_, err := m.Score(torch.Pack([][]int32{make([]int32, limit+1)}, nil), 1, false)
+		_, err := m.Logprobs(torch.Pack([][]int32{make([]int32, limit+1)}, nil), 1)
 		if err == nil || !strings.Contains(err.Error(), "max_position_embeddings") {
 			t.Errorf("%s: a sequence of %d tokens: %v", dir, limit+1, err)
 		}
@@ -320,16 +320,16 @@ func TestMixturesAreTheSameBitsOnAnyThreads(t *testing.T) {
 				if err := torch.SetThreads(threads); err != nil {
 					t.Fatal(err)
 				}
-				scores, err := m.Score(torch.Pack(c.IDs, nil), 1, false)
+				logprobs, err := m.Logprobs(torch.Pack(c.IDs, nil), 1)
 				if err != nil {
 					t.Fatal(err)
 				}
 				sums, _ := familyGradients(t, dir, m, c.IDs, torch.PolicyLoss{Task: torch.NewLoss("nll", nil),
 					Temperature: 1}, torch.TermTask)
 				if threads == 1 {
-					first, scored = sums, scores.Logprobs
+					first, scored = sums, logprobs
 				}
-				if !maps.Equal(sums, first) || !slices.Equal(scores.Logprobs, scored) {
+				if !maps.Equal(sums, first) || !slices.Equal(logprobs, scored) {
 					t.Errorf("%d threads: other bits than of one", threads)
 				}
 			}
@@ -385,7 +385,7 @@ func TestAdaptersOfExpertsComputeWhatPEFTDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		settings, err := ReadAdapter(lora, config)
+		set, err := OpenAdapter(lora, dir, config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +395,7 @@ func TestAdaptersOfExpertsComputeWhatPEFTDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer base.Close()
-			m, err := NewAdapter(base, settings, torch.HeadLM, Ranks{}, lora, 0)
+			m, err := set.Attach(base, torch.HeadLM, Ranks{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -403,10 +403,10 @@ func TestAdaptersOfExpertsComputeWhatPEFTDoes(t *testing.T) {
 			if compute == torch.ComputeF32 {
 				compareLogprobs(t, m, want, 1e-5)
 				saved := savedFamily(t, filepath.Join(filepath.Base(dir), "lora"))
-				if err := SaveAdapter(t.Context(), m, saved, peft.Config{Base: dir, Rank: 2, Alpha: 3, Targets: settings.Targets.Names()}); err != nil {
+				if err := set.Save(t.Context(), m, saved); err != nil {
 					t.Fatal(err)
 				}
-				again, err := NewAdapter(base, settings, torch.HeadLM, Ranks{}, saved, 0)
+				again, err := Adapter{LoRA: set.LoRA, Dir: saved}.Attach(base, torch.HeadLM, Ranks{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -425,7 +425,7 @@ func TestAdaptersOfExpertsComputeWhatPEFTDoes(t *testing.T) {
 				}
 				sums, _ := gradientSums(t, m, want.IDs, torch.PolicyLoss{Task: torch.NewLoss("nll", nil), Temperature: 1},
 					torch.TermTask, "adapter_model.safetensors", func(out string, list []weights.Source) error {
-						return peft.Save(out, peft.Config{Experts: config.ExpertsModule(), Targets: settings.Targets.Names()}, list)
+						return peft.Save(out, peft.Config{Experts: config.ExpertsModule(), Targets: set.LoRA.Targets.Names()}, list)
 					})
 				if first == nil {
 					first = sums

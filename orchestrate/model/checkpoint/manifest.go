@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"gyre/internal/regular"
 	"io"
 	"io/fs"
 	"maps"
@@ -63,10 +64,7 @@ func writeManifest(dir string, state any) error {
 	if err != nil {
 		return err
 	}
-	text, err = json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
+	text, _ = json.MarshalIndent(m, "", "  ") // texts, numbers and what is encoded already
 	text = append(text, '\n')
 	text = bytes.Replace(text, []byte(blank), []byte(sum(text)), 1)
 	return os.WriteFile(filepath.Join(dir, ManifestName), text, 0o644)
@@ -88,7 +86,7 @@ func digest(path string) (fileRecord, error) {
 func readManifest(dir string) (manifest, error) {
 	var m manifest
 	path := filepath.Join(dir, ManifestName)
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, fmt.Errorf("%w: %s has no %s", ErrCorrupt, dir, ManifestName)
 	}

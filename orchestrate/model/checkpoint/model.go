@@ -1,8 +1,9 @@
 // Package checkpoint moves models between disk and memory, and makes checkpoints that survive a crash.
 //
-//	model.go      any Hugging Face directory        -> torch.Model
-//	adapter.go    a directory in PEFT's layout  <-> an adapter beside a model
-//	save.go       torch.Model, optimizer moments    -> Hugging Face directory, safetensors
+//	model.go      any Hugging Face directory -> torch.Model
+//	trainable.go  what of a model is trained: all of its weights <-> Hugging Face directory
+//	adapter.go    … or an adapter beside it <-> a directory in PEFT's layout
+//	optimizer.go  optimizer moments <-> safetensors
 //	manifest.go   what a finished checkpoint holds: sizes and digests of its files, and the run's state
 //	series.go     the checkpoints of a run: Begin … Commit (whole or not at all), find and verify, the newest, pruning
 //
@@ -35,43 +36,39 @@ func ReadConfig(dir string) (Config, error) {
 // inMemory is a float type of files as libgyre numbers it: the two lists begin alike.
 func inMemory(d weights.DType) torch.DType { return torch.DType(d) }
 
-// Loaded is a model read from a directory. The caller closes Model.
-type Loaded struct {
-	Model  *torch.Model
-	Config Config
-	// what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
-	Notes []string
-}
-
 // Load reads a Hugging Face directory onto a device: safetensors or torch.save files, sharded or not, in any float
-// type. A value head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors
-// that are missing, too many or misshapen are listed in one error with their files; the actor of a checkpoint is
-// verified first. All processes of a run call it.
-func Load(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loaded, error) {
+// type. A value head (the critic's) is score.weight and score.bias; from a language model it starts from zero, which
+// notes say, as they say of a head that is not tied after all. Tensors that are missing, too many or misshapen are
+// listed in one error with their files; the actor of a checkpoint is verified first. All processes of a run call it.
+func Load(dir string, head torch.Head, on torch.Placement, ranks Ranks) (m *torch.Model, notes []string, err error) {
 	found, err := open(dir, head)
 	if err != nil {
-		return Loaded{}, err
+		return nil, nil, err
 	}
 	defer found.Weights.Close()
+	return loadFound(found, dir, on, ranks)
+}
+
+// loadFound makes a model of what was found.
+func loadFound(found *hf.Model, dir string, on torch.Placement, ranks Ranks) (m *torch.Model, notes []string, err error) {
 	found.Config.Placement = on
-	if err := found.Config.Settle(on.Longest); err != nil {
-		return Loaded{}, fmt.Errorf("%s: %w", dir, err)
+	if err = found.Config.Settle(on.Longest); err == nil {
+		m, err = ranks.model(found.Config.ModelConfig)
 	}
-	m, err := ranks.model(found.Config.ModelConfig)
 	if err != nil {
-		return Loaded{}, fmt.Errorf("%s: %w", dir, err)
+		return nil, nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	if err := fill(m, found.Entries); err != nil {
 		m.Close()
-		return Loaded{}, err
+		return nil, nil, err
 	}
-	return Loaded{Model: m, Config: found.Config, Notes: found.Notes}, nil
+	return m, found.Notes, nil
 }
 
 // LoadModel is Load in one process.
 func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, error) {
-	loaded, err := Load(dir, head, on, Ranks{})
-	return loaded.Model, err
+	m, _, err := Load(dir, head, on, Ranks{})
+	return m, err
 }
 
 // open finds the tensors of a directory. The caller closes Weights.
@@ -80,19 +77,6 @@ func open(dir string, head torch.Head) (*hf.Model, error) {
 		return nil, err
 	}
 	return hf.Open(dir, &head)
-}
-
-// Reload fills a model that is in memory with the weights of a directory, a checkpoint of it.
-func Reload(m *torch.Model, dir string) error {
-	if m.Config.LoRA.Rank > 0 {
-		return loadAdapter(m, dir)
-	}
-	found, err := open(dir, m.Config.Head)
-	if err != nil {
-		return err
-	}
-	defer found.Weights.Close()
-	return fill(m, found.Entries)
 }
 
 // Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would

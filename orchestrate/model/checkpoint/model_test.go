@@ -60,7 +60,7 @@ func TestSaveAndLoad(t *testing.T) {
 	for fixture, dtype := range map[string]torch.DType{"llama": torch.F32, "qwen2": torch.BF16, "qwen3": torch.F16} {
 		source := "testdata/" + fixture
 		dir := t.TempDir()
-		if err := SaveModel(t.Context(), load(t, source, torch.HeadLM), dir, source, dtype); err != nil {
+		if err := (AllWeights{source, dtype}).Save(t.Context(), load(t, source, torch.HeadLM), dir); err != nil {
 			t.Fatal(err)
 		}
 		again := load(t, dir, torch.HeadLM)
@@ -84,16 +84,16 @@ func TestSaveAndLoad(t *testing.T) {
 }
 
 func TestValueHeads(t *testing.T) {
-	loaded, err := Load("testdata/llama", torch.HeadValue, torch.Placement{}, Ranks{})
+	m, notes, err := Load("testdata/llama", torch.HeadValue, torch.Placement{}, Ranks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer loaded.Model.Close()
-	if len(loaded.Notes) != 1 || !strings.Contains(loaded.Notes[0], "starts from zero") {
-		t.Errorf("notes %v", loaded.Notes)
+	defer m.Close()
+	if len(notes) != 1 || !strings.Contains(notes[0], "starts from zero") {
+		t.Errorf("notes %v", notes)
 	}
 	batch := torch.Batch{Offsets: []int64{0, 3}, IDs: []int32{1, 2, 3}, Mask: []uint8{0, 1, 1}}
-	if values, err := loaded.Model.Values(batch); err != nil || slices.ContainsFunc(values,
+	if values, err := m.Values(batch); err != nil || slices.ContainsFunc(values,
 		func(v float32) bool { return v != 0 }) {
 		t.Errorf("values of a new head: %v, %v", values, err)
 	}
@@ -103,7 +103,7 @@ func TestValueHeads(t *testing.T) {
 		t.Fatalf("values %v, %v", want, err)
 	}
 	dir := t.TempDir()
-	if err := SaveModel(t.Context(), critic, dir, "", torch.F32); err != nil {
+	if err := (AllWeights{}).Save(t.Context(), critic, dir); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := load(t, dir, torch.HeadValue).Values(batch); err != nil || !slices.Equal(got, want) {

@@ -14,14 +14,14 @@ import (
 	"gyre/internal/atomicfile"
 )
 
-// Found is a checkpoint of a series: parent/PREFIX<step>.
-type Found struct {
-	Dir  string
-	Step int
+// member is a checkpoint of a series: parent/PREFIX<step>.
+type member struct {
+	dir  string
+	step int
 }
 
 // list finds the directories of a series, newest first.
-func list(parent, prefix string) ([]Found, error) {
+func list(parent, prefix string) ([]member, error) {
 	entries, err := os.ReadDir(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -29,33 +29,30 @@ func list(parent, prefix string) ([]Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []Found
+	var found []member
 	for _, e := range entries {
 		digits, ok := strings.CutPrefix(e.Name(), prefix)
 		step, err := strconv.Atoi(digits)
 		if ok && err == nil && step >= 0 && strconv.Itoa(step) == digits && e.IsDir() {
-			found = append(found, Found{filepath.Join(parent, e.Name()), step})
+			found = append(found, member{filepath.Join(parent, e.Name()), step})
 		}
 	}
-	slices.SortFunc(found, func(a, b Found) int { return cmp.Compare(b.Step, a.Step) })
+	slices.SortFunc(found, func(a, b member) int { return cmp.Compare(b.step, a.step) })
 	return found, nil
 }
 
-// Latest finds the newest checkpoint of a series that is intact; ok is false when there is none. Newer ones that are
-// not are reported in skipped.
-func Latest(parent, prefix string) (newest Found, ok bool, skipped []error, err error) {
+// Latest finds the newest checkpoint of a series that is intact; "" when there is none. Newer ones that are not are
+// reported in skipped.
+func Latest(parent, prefix string) (newest string, skipped []error, err error) {
 	all, err := list(parent, prefix)
-	if err != nil {
-		return Found{}, false, nil, err
-	}
 	for _, f := range all {
-		err := Verify(f.Dir)
-		if err == nil {
-			return f, true, skipped, nil
+		problem := Verify(f.dir)
+		if problem == nil {
+			return f.dir, skipped, nil
 		}
-		skipped = append(skipped, err)
+		skipped = append(skipped, problem)
 	}
-	return Found{}, false, skipped, nil
+	return "", skipped, err
 }
 
 // Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all.
@@ -68,15 +65,15 @@ func Prune(parent, prefix string, keep int, spare func(step int) bool) error {
 	}
 	complete := 0
 	for _, f := range all {
-		if spare != nil && spare(f.Step) {
+		if spare != nil && spare(f.step) {
 			continue
 		}
-		m, err := readManifest(f.Dir)
-		if err != nil || m.check(f.Dir, func(string) bool { return false }) != nil {
+		m, err := readManifest(f.dir)
+		if err != nil || m.check(f.dir, func(string) bool { return false }) != nil {
 			continue
 		}
 		if complete++; complete > keep {
-			if err := atomicfile.RemoveDir(f.Dir); err != nil {
+			if err := atomicfile.RemoveDir(f.dir); err != nil {
 				return err
 			}
 		}
@@ -116,10 +113,10 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 		err, found.Root = Verify(path), path
 	case atomicfile.Exists(path, "actor", "config.json"): // the models of a checkpoint, copied
 	default:
-		newest, ok, passed, failed := Latest(path, prefix)
-		root, found.Root, skipped, err = newest.Dir, newest.Dir, passed, failed
+		root, skipped, err = Latest(path, prefix)
+		found.Root = root
 		switch {
-		case err != nil || ok:
+		case err != nil || root != "":
 		case len(skipped) > 0:
 			err = fmt.Errorf("no intact checkpoint is left in %s: %w", path, errors.Join(skipped...))
 		default:

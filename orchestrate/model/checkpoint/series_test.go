@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gyre/internal/child/childtest"
 )
 
 const prefix = "global_step_"
@@ -34,7 +36,7 @@ func save(parent string, step int) error {
 		return errors.Join(err, p.Discard())
 	}
 	for i := range 3 {
-		data := strings.Repeat(fmt.Sprint(step, i), 20000)
+		data := strings.Repeat(fmt.Sprint(step, i), 100_000)
 		if err := os.WriteFile(filepath.Join(p.Dir, "actor", fmt.Sprint("file", i)), []byte(data), 0o644); err != nil {
 			return errors.Join(err, p.Discard())
 		}
@@ -53,18 +55,18 @@ func mustSave(t *testing.T, parent string, steps ...int) {
 
 func latest(t *testing.T, parent string) (step int, skipped []error) {
 	t.Helper()
-	f, ok, skipped, err := Latest(parent, prefix)
+	dir, skipped, err := Latest(parent, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !ok {
+	if dir == "" {
 		return -1, skipped
 	}
 	var s state
-	if err := ReadState(f.Dir, &s); err != nil || s.Step != f.Step {
-		t.Errorf("%s: state %+v, %v", f.Dir, s, err)
+	if err := ReadState(dir, &s); err != nil || dir != filepath.Join(parent, fmt.Sprint(prefix, s.Step)) {
+		t.Errorf("%s: state %+v, %v", dir, s, err)
 	}
-	return f.Step, skipped
+	return s.Step, skipped
 }
 
 func names(t *testing.T, dir string) string {
@@ -318,7 +320,7 @@ func TestPruneSpares(t *testing.T) {
 	}
 }
 
-// A full disk (here: a limit on file sizes) fails the save and nothing else.
+// A full disk (here: a limit on file sizes, above that of what go test writes itself) fails the save and nothing else.
 func TestFailedWriteLeavesEarlierCheckpoints(t *testing.T) {
 	parent := t.TempDir()
 	mustSave(t, parent, 1)
@@ -328,7 +330,7 @@ func TestFailedWriteLeavesEarlierCheckpoints(t *testing.T) {
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 30000, Max: old.Max}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 150_000, Max: old.Max}); err != nil {
 		t.Skip(err)
 	}
 	err := save(parent, 2)
@@ -357,6 +359,7 @@ func TestFailedWriteLeavesEarlierCheckpoints(t *testing.T) {
 func TestKillDuringSave(t *testing.T) {
 	if parent := os.Getenv("CHECKPOINT_TEST_PARENT"); parent != "" { // the child: saves until killed
 		first, _ := strconv.Atoi(os.Getenv("CHECKPOINT_TEST_FIRST"))
+		fmt.Println("begun")
 		for step := first; ; step++ {
 			if err := save(parent, step); err != nil {
 				fmt.Println("error", err)
@@ -382,9 +385,11 @@ func TestKillDuringSave(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(time.Duration(20+random.IntN(120))*time.Millisecond, func() { child.Process.Kill() })
-		acknowledged := step
+		acknowledged, soon := step, time.Duration(random.IntN(120))*time.Millisecond
 		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if lines.Text() == "begun" {
+				time.AfterFunc(soon, func() { child.Process.Kill() })
+			}
 			if n, ok := strings.CutPrefix(lines.Text(), "saved "); ok {
 				acknowledged, _ = strconv.Atoi(n)
 			} else if strings.HasPrefix(lines.Text(), "error") {
@@ -392,6 +397,9 @@ func TestKillDuringSave(t *testing.T) {
 			}
 		}
 		child.Wait()
+		if !childtest.EndedBy(child, syscall.SIGKILL) {
+			t.Fatalf("the child was to be killed: %v", child.ProcessState)
+		}
 		got, skipped := latest(t, parent)
 		if got == -1 && acknowledged == 0 { // killed before the first save
 			got = 0
@@ -402,7 +410,7 @@ func TestKillDuringSave(t *testing.T) {
 		step = got
 	}
 	if step == 0 {
-		t.Skip("this machine saved nothing between the kills")
+		t.Fatal("nothing was saved between the kills")
 	}
 	mustSave(t, parent, step+1)
 	if left := names(t, parent); strings.Contains(left, ".tmp-") {

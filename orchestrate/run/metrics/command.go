@@ -20,8 +20,10 @@ import (
 const (
 	// commandQueue is how many records wait for a command that is slow.
 	commandQueue = 4096
-	// commandPatience is how long a command may take to accept a record, and to end once it has all of them.
+	// commandPatience is how long a command may take to accept a record.
 	commandPatience = time.Minute
+	// commandEnd is how long the end of a run waits for a command that neither accepts a record nor ends.
+	commandEnd = 2 * time.Second
 )
 
 // command feeds a program: one JSON object per line on its standard input, the run first, then its records. Nothing
@@ -37,7 +39,8 @@ type command struct {
 	queue    chan []byte
 	done     chan struct{}
 	dropped  atomic.Int64
-	given    sync.Once // the program has been given up
+	taken    atomic.Int64 // records that the program has accepted
+	given    sync.Once    // the program has been given up
 }
 
 // openCommand starts a program for a run and gives it what metrics.jsonl has. What it says goes to NAME/sink.log in
@@ -66,7 +69,7 @@ func openCommand(run Run, name string, words []string, patience time.Duration) (
 		close(c.done)
 		return c, nil
 	}
-	go c.feed()
+	go c.feed() // ends with the program, once Close has closed the queue; Close does not wait for a program that hangs
 	return c, nil
 }
 
@@ -113,6 +116,8 @@ func (c *command) feed() {
 		if failed != nil {
 			c.giveUp(failed)
 			c.dropped.Add(1)
+		} else {
+			c.taken.Add(1)
 		}
 	}
 	if failed != nil {
@@ -160,14 +165,25 @@ func (c *command) Log(step int, values map[string]any) error {
 	return nil
 }
 
-// Close implements Sink: the program gets what is queued and some time to end.
+// Close implements Sink: the program gets what is queued, as long as it takes it, and a moment to end. One that does
+// not end is left to itself: it may still be sending what it has.
 func (c *command) Close() error {
 	close(c.queue)
-	if c.process != nil && c.process.Process != nil {
-		late := time.AfterFunc(c.patience, func() { _ = c.process.Process.Kill() })
-		defer late.Stop()
+	for ended, before := false, int64(-1); !ended; {
+		select {
+		case <-c.done:
+			ended = true
+		case <-time.After(commandEnd):
+			if taken := c.taken.Load(); taken > before && len(c.queue) > 0 {
+				before = taken
+				continue
+			}
+			ended = true
+			c.dropped.Add(int64(len(c.queue)))
+			c.warn("the logger %s (process %d) does not end: it is left to itself, and %s has everything", c.name,
+				c.process.Process.Pid, File)
+		}
 	}
-	<-c.done
 	if n := c.dropped.Load(); n > 0 {
 		c.warn("%d records did not reach the logger %s", n, c.name)
 	}

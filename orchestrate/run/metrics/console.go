@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"path"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"gyre/internal/statistics"
 	"gyre/internal/table"
 )
 
@@ -23,12 +23,14 @@ import (
 // a pattern as in path.Match, in which * stands for one part of a name ("train/*/success" matches every tag).
 var columns = []struct{ key, label, format string }{
 	{"val-env/*/success", "val_success", "%.3f"},
+	{"val-env/*/episodic_return", "val_return", "%.3f"},
 	{"train/*/success", "success", "%.3f"},
 	{"train/loss", "loss", "%.4f"},
 	{"val/loss", "val_loss", "%.4f"},
 	{"critic/score/mean", "score", "%.3f"},
 	{"rollout/in_group_reward_std", "reward_std", "%.3f"},
 	{"rollout/filter_kept_ratio", "kept", "%.2f"},
+	{"response_length/cut_ratio", "cut", "%.2f"},
 	{"actor/entropy", "entropy", "%.3f"},
 	{"actor/ppo_kl", "kl", "%.2e"},
 	{"actor/grad_norm", "grad", "%.3f"},
@@ -40,9 +42,18 @@ var columns = []struct{ key, label, format string }{
 	{"timing_s/update_actor", "update_s", "%.1f"},
 	{"perf/gen_tokens_per_s", "gen_tok/s", "%.0f"},
 	{"perf/update_tokens_per_s", "update_tok/s", "%.0f"},
-	{"perf/useful", "useful", "%.2f"},
+	{"perf/useful", "util", "%.2f"},
 	{"perf/mfu/update_actor", "mfu", "%.2f"},
 	{"perf/peak_rss_gib", "GiB", "%.1f"},
+}
+
+// spared says which values of a column people need not see.
+var spared = map[string]func(key string, values map[string]any) bool{
+	"response_length/cut_ratio": func(key string, values map[string]any) bool { return values[key] == 0.0 },
+	"val-env/*/episodic_return": func(key string, values map[string]any) bool { // where there is a success
+		_, success := values[strings.TrimSuffix(key, "episodic_return")+"success"]
+		return success
+	},
 }
 
 // Console shows a run's progress on one stream. Writing to it (it is an io.Writer) and printing steps work beside a
@@ -51,7 +62,7 @@ type Console struct {
 	// Quiet is how long a piece of work may go on without a terminal before a line about it is written, and how often.
 	Quiet time.Duration
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards writes to out, bar, table and head
 	out      io.Writer
 	terminal bool
 	colour   bool
@@ -138,11 +149,14 @@ func cells(values map[string]any) (out []cell) {
 			if !matched || !ok {
 				continue
 			}
+			if spare := spared[column.key]; spare != nil && spare(key, values) {
+				continue
+			}
 			label, text := column.label, fmt.Sprint(x)
 			if wild { // what the * stands for tells tags apart: success[sokoban]
 				label += "[" + strings.TrimSuffix(strings.TrimPrefix(key, before), after) + "]"
 			}
-			if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			if statistics.Finite(x) {
 				text = fmt.Sprintf(column.format, x)
 			}
 			out = append(out, cell{key, label, text, label, order})

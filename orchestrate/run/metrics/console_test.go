@@ -9,6 +9,15 @@ import (
 	"time"
 )
 
+// The share of replies that were cut off is shown where it is not 0.
+func TestCutRepliesAreShown(t *testing.T) {
+	for share, want := range map[float64]string{0: "step 1/2", 0.75: "step 1/2  cut 0.75"} {
+		if got := StepText(1, 2, map[string]any{"response_length/cut_ratio": share}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestStepLine(t *testing.T) {
 	var out bytes.Buffer
 	c := NewConsole(&out)
@@ -35,6 +44,7 @@ func TestValidationSuccessIsTheFirstColumn(t *testing.T) {
 	for _, column := range columns {
 		values[strings.ReplaceAll(column.key, "*", "sokoban")] = 0.25
 	}
+	delete(values, "val-env/sokoban/episodic_return")
 	c.Step(0, 9, map[string]any{"val-env/sokoban/success": 0.5})
 	delete(values, "val-env/sokoban/success")
 	c.Step(1, 9, values)

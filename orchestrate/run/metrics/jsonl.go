@@ -1,16 +1,18 @@
 package metrics
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
+
+	"gyre/internal/lines"
+	"gyre/internal/statistics"
 )
 
 // Logger appends to a metrics.jsonl. It belongs to one goroutine.
@@ -24,9 +26,6 @@ func Open(path string) (*Logger, error) { return openUntil(path, math.MaxInt) }
 
 // openUntil is Open without the lines of steps after keep, which are removed.
 func openUntil(path string, keep int) (*Logger, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
 	l := &Logger{last: -1}
 	end := int64(0)
 	for record, err := range Read(path) {
@@ -41,12 +40,9 @@ func openUntil(path string, keep int) (*Logger, error) {
 		}
 		l.last, end = record.Step, record.end
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	file, err := lines.Continue(path, end, 0o644)
 	if err != nil {
 		return nil, err
-	}
-	if err := file.Truncate(end); err != nil {
-		return nil, errors.Join(err, file.Close())
 	}
 	l.file = file
 	return l, nil
@@ -77,30 +73,18 @@ func (l *Logger) Close() error { return l.file.Close() }
 // torn and left out.
 func Read(path string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		file, err := os.Open(path)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		defer file.Close()
-		reader := bufio.NewReader(file)
-		end := int64(0)
-		for number := 1; ; number++ {
-			line, err := reader.ReadBytes('\n')
-			if err == io.EOF {
+		for line, err := range lines.Read(path) {
+			if line.Torn {
 				return
 			}
 			var record Record
 			if err == nil {
-				record, err = decode(line)
+				if record, err = decode(line.Text); err != nil {
+					err = line.Fault(err)
+				}
 			}
-			if err != nil {
-				yield(Record{}, fmt.Errorf("%s:%d: %w", path, number, err))
-				return
-			}
-			end += int64(len(line))
-			record.end = end
-			if !yield(record, nil) {
+			record.end = line.To
+			if !yield(record, err) || err != nil {
 				return
 			}
 		}
@@ -113,9 +97,53 @@ func LastStep(dir string) (step int) {
 	data, _ := os.ReadFile(filepath.Join(dir, File))
 	end := max(bytes.LastIndexByte(data, '\n'), 0)
 	line := data[bytes.LastIndexByte(data[:end], '\n')+1 : end]
-	schema := 0
-	if _, err := fmt.Sscanf(string(line), `{"schema":%d,"step":%d`, &schema, &step); err != nil {
-		return 0
-	}
+	step, _ = Raw(line).Step()
 	return step
+}
+
+// Raw is the line of a step as it stands in a file. Whoever shows a few numbers of thousands of lines finds them here
+// in a hundredth of the time that decoding takes. It expects what Encode wrote, or a row of a W&B history.
+type Raw []byte
+
+// Step is the line's step; false where it has none.
+func (r Raw) Step() (int, bool) {
+	for _, name := range []string{"step", "_step"} {
+		for found, v := range r.Numbers(name) {
+			if found == name {
+				return int(v), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Numbers are the finite numbers of the metrics whose names begin with prefix (Python writes others, too). A quotation
+// mark within a text is escaped, so that one behind a comma or a brace, with a colon behind the next, is that of a
+// name.
+func (r Raw) Numbers(prefix string) iter.Seq2[string, float64] {
+	begin := append([]byte{'"'}, prefix...)
+	return func(yield func(string, float64) bool) {
+		for rest := r; ; {
+			at := bytes.Index(rest, begin)
+			if at < 0 {
+				return
+			}
+			before := bytes.TrimRight(rest[:at], " ")
+			rest = rest[at+1:]
+			end := bytes.IndexByte(rest, '"')
+			if end < 0 {
+				return
+			}
+			after, isName := bytes.CutPrefix(bytes.TrimLeft(rest[end+1:], " "), []byte{':'})
+			if !isName || len(before) == 0 || before[len(before)-1] != ',' && before[len(before)-1] != '{' {
+				continue
+			}
+			text := bytes.TrimSpace(after[:max(bytes.IndexAny(after, ",}"), 0)])
+			if v, err := strconv.ParseFloat(string(text), 64); err == nil && statistics.Finite(v) &&
+				!yield(string(rest[:end]), v) {
+				return
+			}
+			rest = rest[end+1:]
+		}
+	}
 }

@@ -14,6 +14,7 @@ package metrics
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -21,8 +22,13 @@ import (
 	"strings"
 
 	"gyre/orchestrate/config"
-	"gyre/scripts"
 )
+
+// wandbSink is the program that feeds Weights & Biases. The binary carries it, so that it is found wherever that is
+// installed; scripts has a link to it beside the programs that a configuration may name.
+//
+//go:embed wandb_sink.py
+var wandbSink string
 
 // Sink is a place where metrics go. It belongs to one goroutine.
 type Sink interface {
@@ -70,7 +76,7 @@ func OpenSinks(run Run) (Sink, error) {
 		case "tensorboard":
 			further, err = openTensorBoard(run.Dir)
 		case "wandb":
-			further, err = openCommand(run, l.Name, []string{"python3", "-c", scripts.WandBSink}, commandPatience)
+			further, err = openCommand(run, l.Name, []string{"python3", "-c", wandbSink}, commandPatience)
 		default:
 			further, err = openCommand(run, fmt.Sprintf("logger_%d", i), l.Command, commandPatience)
 		}

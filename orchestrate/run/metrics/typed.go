@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"reflect"
 	"strings"
 )
@@ -118,4 +119,23 @@ func number(v reflect.Value) (x float64, ok bool) {
 		return 0, true
 	}
 	return 0, false
+}
+
+// Extent is what a quantity goes from and to over a batch, and its mean.
+type Extent struct {
+	Mean float64 `metric:"mean"`
+	Min  float64 `metric:"min"`
+	Max  float64 `metric:"max"`
+
+	sum, n float64
+}
+
+// Add takes one more value in.
+func (e *Extent) Add(v float64) {
+	if e.n == 0 {
+		e.Min, e.Max = math.Inf(1), math.Inf(-1)
+	}
+	e.sum += v
+	e.n++
+	e.Mean, e.Min, e.Max = e.sum/e.n, math.Min(e.Min, v), math.Max(e.Max, v)
 }

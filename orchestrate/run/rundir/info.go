@@ -39,12 +39,13 @@ type Info struct {
 	ConfigSHA256 string    `json:"config_sha256"`
 	Model        string    `json:"model"`
 	ModelSHA256  string    `json:"model_config_sha256"`
-	// Data are the files that environments play, with their SHA-256.
-	Data    map[string]string `json:"data_sha256,omitempty"`
+	// Files are the user's files that the configuration names, with their SHA-256. Copies of the small ones are in
+	// code/.
+	Files   map[string]string `json:"files_sha256"`
 	Exact   bool              `json:"sampler_equals_trainer"` // the self-test at start found no difference
 	Replay  string            `json:"replay,omitempty"`
 	PeakRSS int64             `json:"peak_rss_bytes"`
-	// Changes are the keys that a resumption changed: the run is not of one configuration.
+	// Changes are the keys and files that a resumption changed: the run is not of one configuration.
 	Changes []config.Change `json:"changes,omitempty"`
 }
 

@@ -14,20 +14,44 @@ type Outcome struct {
 	Rule   string // of an early stop: the metric early_stopped/RULE that was set
 	Steps  int    // training steps done
 
-	Success  []Point // validation success, the mean over tags
-	Peak     float64
-	PeakStep int
-	Last     float64
-	LastMean float64 // over the last LastValidations validations
-	Baseline float64 // before training
+	Course        // of the validation success
+	Return Course // of the validation return
 
 	Spread, Entropy, GradNorm float64 // at the last step that has them
 	Train, Eval, Total        float64 // seconds in steps, in validations, in both and in checkpoints
 	Phases                    map[string]float64
 }
 
+// Course sums up what validations say of one figure, the mean over tags.
+type Course struct {
+	Points   []Point
+	Peak     float64
+	PeakStep int
+	Last     float64
+	LastMean float64 // over the last LastValidations validations
+	Baseline float64 // before training
+}
+
 // LastValidations are averaged for LastMean.
 const LastValidations = 3
+
+func courseOf(points []Point) Course {
+	nan := math.NaN()
+	c := Course{Points: points, Peak: nan, Last: nan, LastMean: nan, Baseline: nan}
+	for i, p := range points {
+		if p.Step == 0 {
+			c.Baseline = p.Value
+		}
+		if i == 0 || p.Value > c.Peak {
+			c.Peak, c.PeakStep = p.Value, p.Step
+		}
+	}
+	if n := len(points); n > 0 {
+		c.Last = points[n-1].Value
+		c.LastMean = statistics.Mean(values(points[max(0, n-LastValidations):]))
+	}
+	return c
+}
 
 // Outcome of what the run has logged so far.
 func (r *Run) Outcome() Outcome {
@@ -38,8 +62,9 @@ func (r *Run) Outcome() Outcome {
 		}
 		return nan
 	}
-	o := Outcome{Peak: nan, Last: nan, LastMean: nan, Baseline: nan, Spread: final("rollout/in_group_reward_std"),
-		Entropy: final("actor/entropy"), GradNorm: final("actor/grad_norm"), Phases: map[string]float64{}}
+	o := Outcome{Course: courseOf(r.Mean("val-env/*/success")), Return: courseOf(r.Mean("val-env/*/episodic_return")),
+		Spread: final("rollout/in_group_reward_std"), Entropy: final("actor/entropy"), GradNorm: final("actor/grad_norm"),
+		Phases: map[string]float64{}}
 	if len(r.Records) == 0 {
 		o.Train, o.Eval, o.Total = nan, nan, nan
 		return o
@@ -56,19 +81,6 @@ func (r *Run) Outcome() Outcome {
 		if rule, ok := strings.CutPrefix(key, "early_stopped/"); ok && v == 1.0 {
 			o.Rule = rule
 		}
-	}
-	o.Success = r.Mean("val-env/*/success") // over tags where there are several
-	for i, p := range o.Success {
-		if p.Step == 0 {
-			o.Baseline = p.Value
-		}
-		if i == 0 || p.Value > o.Peak {
-			o.Peak, o.PeakStep = p.Value, p.Step
-		}
-	}
-	if n := len(o.Success); n > 0 {
-		o.Last = o.Success[n-1].Value
-		o.LastMean = statistics.Mean(values(o.Success[max(0, n-LastValidations):]))
 	}
 	for _, key := range r.Keys("timing_s/*") {
 		o.Phases[strings.TrimPrefix(key, "timing_s/")] = statistics.Sum(values(r.Series(key)))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -147,7 +146,7 @@ func (r *Run) Mean(pattern string) []Point {
 // Number is a metric that is there and finite.
 func Number(record metrics.Record, key string) (v float64, ok bool) {
 	v, ok = record.Float(key)
-	return v, ok && !math.IsNaN(v) && !math.IsInf(v, 0)
+	return v, ok && statistics.Finite(v)
 }
 
 // Keys lists the metrics whose names match a pattern of path.Match, in alphabetical order.
@@ -198,6 +197,19 @@ func (r *Run) ValidationEpisodes() map[string]int {
 		out[e.Tag] += e.Groups * e.GroupSize
 	}
 	return out
+}
+
+// Episodes is the number of episodes that a validation's success is over; 0 where that is not known, or is the mean
+// over several tags.
+func (r *Run) Episodes() int {
+	tags := r.ValidationEpisodes()
+	if len(tags) != 1 {
+		return 0
+	}
+	for _, n := range tags {
+		return n
+	}
+	return 0
 }
 
 // Stored is something of a step that lies in the directory.

@@ -90,10 +90,26 @@ func TestOutcome(t *testing.T) {
 		t.Errorf("how it ended: %+v", o)
 	}
 	if !near(o.Baseline, 0.2) || !near(o.Peak, 0.7) || o.PeakStep != 1 || o.Last != 0 ||
-		!near(o.LastMean, (0.7+0.3)/3) || len(o.Success) != 4 {
+		!near(o.LastMean, (0.7+0.3)/3) || len(o.Points) != 4 {
 		t.Errorf("success: %+v", o)
 	}
 	if o.Train != 18 || o.Eval != 8 || o.Total != 27 || o.GradNorm != 0.5 || !math.IsNaN(o.Entropy) {
 		t.Errorf("time and the rest: %+v", o)
+	}
+}
+
+// A return is never taken for a success: studies rank conditions by it.
+func TestOutcomeWithoutSuccess(t *testing.T) {
+	dir := writeRun(t, map[string]any{"val-env/A/episodic_return": -2.0}, map[string]any{"val-env/A/episodic_return": 1.5})
+	r, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.Outcome()
+	if o.Points != nil || !math.IsNaN(o.Peak) || !math.IsNaN(o.Last) || !math.IsNaN(o.LastMean) {
+		t.Errorf("success: %+v", o.Course)
+	}
+	if o.Return.Baseline != -2 || o.Return.Peak != 1.5 || o.Return.Last != 1.5 || o.Return.LastMean != -0.25 {
+		t.Errorf("return: %+v", o.Return)
 	}
 }

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gyre/internal/atomicfile"
 )
 
@@ -85,7 +87,21 @@ func Check(path string, resume bool) error {
 		return fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name",
 			ErrExists, path)
 	}
-	return nil
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue
+		}
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is no directory", at)
+		} else if err == nil {
+			err = unix.Access(at, unix.W_OK|unix.X_OK)
+		}
+		if err != nil {
+			return fmt.Errorf("the run directory %s cannot be made in %s: %w; choose another run.output", path, at, err)
+		}
+		return nil
+	}
 }
 
 // holdsRun reports whether there is something in path that a new run would spoil.
@@ -161,6 +177,23 @@ func (d *Dir) Discard() error {
 	return errors.Join(os.RemoveAll(d.Path), d.Close())
 }
 
+// ErrGone means that a run's directory is not the one any more that the run has opened.
+var ErrGone = errors.New("the run's directory was removed or replaced while the run wrote in it")
+
+// Held sees that the directory under the path is still the one that this process holds. Files that are written by
+// name would otherwise make another, which lacks what was written before.
+func (d *Dir) Held() error {
+	own, err := d.lock.Stat()
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Path, err)
+	}
+	if there, err := os.Stat(d.File(".lock")); err != nil || !os.SameFile(own, there) {
+		return fmt.Errorf("%s: %w (its .lock is not this process's): what it held is lost unless it was moved; start "+
+			"the run anew, or move the directory back and --resume", d.Path, ErrGone)
+	}
+	return nil
+}
+
 // Close releases the directory. It may be called twice.
 func (d *Dir) Close() error {
 	if d.lock == nil {
@@ -188,7 +221,7 @@ func writeFile(path string, data []byte) error {
 
 // Log writes lines to log.txt, with times, and to the console, without. Console may be nil.
 type Log struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards writes to file
 	file    *os.File
 	Console io.Writer
 }

@@ -234,3 +234,23 @@ func TestDied(t *testing.T) {
 	}
 	d.Close()
 }
+
+// A directory that cannot be made is refused before the run, and nothing is made.
+func TestCheckOfADirectoryThatCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(file, "run"), filepath.Join(file, "deep", "run")} {
+		if err := Check(path, false); err == nil || !strings.Contains(err.Error(), "choose another run.output") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := Check(filepath.Join(dir, "new", "run"), false); err != nil {
+		t.Error(err)
+	}
+	if there, _ := os.ReadDir(dir); len(there) != 1 {
+		t.Errorf("the check made something: %v", there)
+	}
+}

@@ -1,49 +1,55 @@
 package gateway
 
 import (
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"gyre/envs"
+	"gyre/internal/nearest"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/anthropic"
 	"gyre/orchestrate/serve/openai"
 )
 
-// Mount adds sessions to a server that has OpenAI's API.
-func (s *Store) Mount(server *serve.Server, api *openai.API) {
+// Mount adds sessions to a server that has OpenAI's and Anthropic's API.
+func (s *Store) Mount(server *serve.Server, api *openai.API, messages *anthropic.API) {
 	server.AcceptKey(s.Knows)
 	for pattern, handler := range map[string]http.HandlerFunc{
 		"POST /v1/sessions":             s.create,
 		"GET /v1/sessions/{id}":         serve.Endpoint(s.show),
 		"POST /v1/sessions/{id}/reward": serve.Endpoint(s.takeReward),
-		// under a session's own address
-		"POST /v1/sessions/{id}/chat/completions": api.Chat,
-		"POST /v1/sessions/{id}/responses":        api.Responses,
-		"GET /v1/sessions/{id}/models":            serve.Endpoint(api.Models),
+		// under a session's own address, to which Anthropic's clients add /v1
+		"POST /v1/sessions/{id}/chat/completions":         api.Chat,
+		"POST /v1/sessions/{id}/responses":                api.Responses,
+		"GET /v1/sessions/{id}/responses/{response}":      serve.Endpoint(api.Response),
+		"DELETE /v1/sessions/{id}/responses/{response}":   serve.Endpoint(api.Response),
+		"GET /v1/sessions/{id}/models":                    serve.Endpoint(api.Models),
+		"GET /v1/sessions/{id}/v1/models":                 serve.Endpoint(api.Models),
+		"POST /v1/sessions/{id}/messages":                 messages.Messages,
+		"POST /v1/sessions/{id}/messages/count_tokens":    serve.Endpoint(messages.CountTokens),
+		"POST /v1/sessions/{id}/v1/messages":              messages.Messages,
+		"POST /v1/sessions/{id}/v1/messages/count_tokens": serve.Endpoint(messages.CountTokens),
 	} {
 		server.Handle(pattern, handler)
 	}
-	gauge := func(name, help string, read func() int) {
-		server.Metrics.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "gyre_sessions_" + name, Help: help}, func() float64 { return float64(read()) }))
-	}
-	gauge("kept", "sessions, closed ones that can still be read among them", func() int {
+	server.Metrics.Gauge("gyre_sessions_kept", "sessions, closed ones that can still be read among them", func() int64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.sessions)
+		return int64(len(s.sessions))
 	})
-	gauge("branches", "branches so far that clients began by editing history or asking again", func() int {
+	server.Metrics.Gauge("gyre_sessions_branches", "branches so far that clients began by editing history or asking "+
+		"again", func() int64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		n := s.branches
 		for _, one := range s.sessions {
 			n += max(0, one.state().branches-1)
 		}
-		return n
+		return int64(n)
 	})
 }
 
@@ -64,8 +70,12 @@ func (s *Store) create(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		r.Body = io.NopCloser(strings.NewReader("{}"))
 	}
-	serve.Endpoint(func(r *http.Request, in struct{ Group string }) (any, error) {
-		n, err := s.new(in.Group)
+	serve.Endpoint(func(r *http.Request, body json.RawMessage) (any, error) {
+		var in struct{ Group string }
+		if err := errors.Join(json.Unmarshal(body, &in), nearest.Keys(body, "group")); err != nil {
+			return nil, serve.Bad("group", "the body of a new session: %v", err)
+		}
+		n, err := s.new(serve.Address(r.RemoteAddr), in.Group)
 		if err != nil {
 			return nil, err
 		}
@@ -81,11 +91,11 @@ func (s *Store) create(w http.ResponseWriter, r *http.Request) {
 	})(w, r)
 }
 
-func (s *Store) new(label string) (*Session, error) {
+func (s *Store) new(client, label string) (*Session, error) {
 	if s.training {
 		return s.claim(label)
 	}
-	return s.open(rollout.Rules{})
+	return s.open(client, rollout.Rules{})
 }
 
 func (s *Store) show(r *http.Request, _ struct{}) (any, error) {

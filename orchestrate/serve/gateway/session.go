@@ -19,14 +19,16 @@ type Session struct {
 	store   *Store
 	number  int // in the order in which sessions were opened
 	id, key string
+	client  string // the address that opened it; "" in training
 	rules   rollout.Rules
 	posted  chan struct{} // closed with over
 
 	mu       sync.Mutex // guards what follows
 	history  *session.History
 	used     time.Time
-	asked    int // replies that were asked for
-	refused  int // calls beyond the turns that there may be
+	asked    int  // replies that were asked for
+	refused  int  // calls beyond the turns that there may be
+	unseen   bool // tools were offered that the chat template does not show
 	verdicts []envs.Verdict
 	over     bool // nobody goes on: the reward was posted, or too many calls were refused
 	closed   bool // what was said is final
@@ -57,14 +59,14 @@ func (s *Session) state() state {
 	return state{idle, s.used, s.closed, s.offered, s.claimed, s.label, len(s.history.Paths())}
 }
 
-// call is one request of a session. It implements openai.Session.
+// call is one request of a session. It implements talk.Session.
 type call struct {
 	session *Session
 	prompt  *session.Prompt
 }
 
 // Prompt gives the ids that these messages are answered on.
-func (c *call) Prompt(messages []chat.Message, tools []chat.Tool) (ids []int32, err error) {
+func (c *call) Prompt(messages []chat.Message, offered chat.Offer) (ids []int32, err error) {
 	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,14 +79,15 @@ func (c *call) Prompt(messages []chat.Message, tools []chat.Tool) (ids []int32, 
 			s.end()
 		}
 		e := serve.Bad("", "the session has had its %d turns: post its reward", s.rules.MaxTurns)
-		e.Code = "max_turns"
+		e.Code = new("max_turns")
 		return nil, e
-	case s.history.Tokens() >= s.store.limits.Tokens:
+	case s.history.Tokens() >= mostTokens:
 		return nil, serve.Bad("", "the session has %d tokens, which is the most that it may have", s.history.Tokens())
 	}
-	if c.prompt, err = s.history.Prompt(messages, tools); err != nil {
-		return nil, serve.Bad("messages", "%v", err)
+	if c.prompt, err = s.history.Prompt(messages, offered); err != nil {
+		return nil, err
 	}
+	s.unseen = s.unseen || len(offered.Tools) > 0 && !s.store.tokenizer.ShowsTools()
 	return c.prompt.IDs, nil
 }
 
@@ -138,7 +141,7 @@ func (s *Session) reward(v envs.Verdict) error {
 		return serve.Refuse(http.StatusConflict, "the session is closed: it has its reward")
 	case v.Turn != nil && *v.Turn >= turns:
 		return serve.Bad("turn", "turn is %d, but the session has had %d turns, counted from 0", *v.Turn, turns)
-	case len(s.verdicts) > s.store.limits.Turns:
+	case len(s.verdicts) > mostTurns:
 		return serve.Refuse(http.StatusConflict, "the session has had %d rewards, which is the most that it may have",
 			len(s.verdicts))
 	}
@@ -178,7 +181,7 @@ func (s *Session) Close() rollout.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.offered = true, false
-	r := rollout.Record{Verdicts: s.verdicts, UsedTurns: s.refused > 0}
+	r := rollout.Record{Verdicts: s.verdicts, UsedTurns: s.refused > 0, Unseen: s.unseen}
 	for _, path := range s.history.Paths() {
 		var said []rollout.Said
 		for _, t := range path {

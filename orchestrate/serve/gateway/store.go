@@ -12,24 +12,22 @@ import (
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/serve"
-	"gyre/orchestrate/serve/openai"
 	"gyre/orchestrate/serve/session"
+	"gyre/orchestrate/serve/talk"
 )
 
-// Limits bound what clients may keep. Zero values have a default.
-type Limits struct {
-	Sessions int           // at a time; 1024
-	Idle     time.Duration // after which a session that nobody uses is forgotten; 30 min
-	Turns    int           // of a session without rules; 1024
-	Tokens   int           // of a session; 4 million
-}
+const (
+	mostTurns  = 1024    // of a session without rules
+	mostTokens = 4 << 20 // of a session
+)
 
 // Store has the sessions. It is safe for concurrent use.
 type Store struct {
 	tokenizer *chat.Tokenizer
-	limits    Limits
-	url       string // of the server, where programs are told of it; "" = as clients call it
-	training  bool   // every session is an episode of a run
+	most      int           // sessions at a time
+	idle      time.Duration // after which a session that nobody uses is forgotten
+	url       string        // of the server, where programs are told of it; "" = as clients call it
+	training  bool          // every session is an episode of a run
 
 	mu       sync.Mutex // guards what follows, and the fields of sessions that say so
 	sessions map[string]*Session
@@ -38,26 +36,26 @@ type Store struct {
 	branches int // that forgotten sessions had beyond one each
 }
 
-// New is a store without sessions.
-func New(t *chat.Tokenizer, l Limits) *Store {
-	l.Sessions, l.Idle = cmp.Or(l.Sessions, 1024), cmp.Or(l.Idle, 30*time.Minute)
-	l.Turns, l.Tokens = cmp.Or(l.Turns, 1024), cmp.Or(l.Tokens, 4<<20)
-	return &Store{tokenizer: t, limits: l, sessions: map[string]*Session{}, keys: map[[sha256.Size]byte]*Session{}}
+// New is a store without sessions, which keeps so many at a time, and forgets those that nobody uses for a while.
+func New(t *chat.Tokenizer, most int, idle time.Duration) *Store {
+	return &Store{tokenizer: t, most: most, idle: idle, sessions: map[string]*Session{},
+		keys: map[[sha256.Size]byte]*Session{}}
 }
 
 var errFull = serve.Refuse(http.StatusTooManyRequests,
-	"as many sessions are open as may be: post the rewards of some, or try again later")
+	"as many sessions are open as may be, or as one address may have: post the rewards of some, or try again later")
 
-// open starts a session under rules, which may be those of nobody.
-func (s *Store) open(rules rollout.Rules) (*Session, error) {
-	rules.MaxTurns = cmp.Or(rules.MaxTurns, s.limits.Turns)
+// open starts a session for a client under rules, which may be those of nobody. One client may have half of the
+// sessions; "" may have all.
+func (s *Store) open(client string, rules rollout.Rules) (*Session, error) {
+	rules.MaxTurns = cmp.Or(rules.MaxTurns, mostTurns)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sweep(); len(s.sessions) >= s.limits.Sessions {
+	if own := s.sweep(client); len(s.sessions) >= s.most || own >= s.share() {
 		return nil, errFull
 	}
 	s.opened++
-	n := &Session{store: s, number: s.opened, id: rand.Text(), key: "gyre-" + rand.Text(), rules: rules,
+	n := &Session{store: s, number: s.opened, id: rand.Text(), key: "gyre-" + rand.Text(), client: client, rules: rules,
 		used: time.Now(), history: session.New(s.tokenizer), posted: make(chan struct{})}
 	s.sessions[n.id], s.keys[sha256.Sum256([]byte(n.key))] = n, n
 	return n, nil
@@ -66,24 +64,38 @@ func (s *Store) open(rules rollout.Rules) (*Session, error) {
 // mostClosed is how many sessions are kept once they are closed, for those who want to read them.
 const mostClosed = 1024
 
-// sweep forgets the sessions that nobody uses, and of those that are closed the oldest where there is no room. The
-// caller holds the mutex.
-func (s *Store) sweep() {
+// share is how many sessions one client may have.
+func (s *Store) share() int { return (s.most + 1) / 2 }
+
+// sweep forgets the sessions that nobody uses, and of those that are closed the oldest where there is no room for
+// another of a client. It tells how many the client has. The caller holds the mutex.
+func (s *Store) sweep(client string) (own int) {
 	var closed []*Session
 	for _, one := range s.sessions {
 		switch state := one.state(); {
-		case state.idle > s.limits.Idle:
+		case state.idle > s.idle:
 			s.forget(one)
 		case state.closed:
 			closed = append(closed, one)
 		}
 	}
-	if over := max(len(closed)-mostClosed, len(s.sessions)-s.limits.Sessions+1); over > 0 {
-		slices.SortFunc(closed, func(a, b *Session) int { return a.state().since.Compare(b.state().since) })
-		for _, one := range closed[:min(over, len(closed))] {
-			s.forget(one)
+	for _, one := range s.sessions {
+		if client != "" && one.client == client {
+			own++
 		}
 	}
+	slices.SortFunc(closed, func(a, b *Session) int { return a.state().since.Compare(b.state().since) })
+	over := max(len(closed)-mostClosed, len(s.sessions)-s.most+1)
+	for _, one := range closed {
+		mine := client != "" && one.client == client
+		if over > 0 || mine && own >= s.share() {
+			s.forget(one)
+			if over--; mine {
+				own--
+			}
+		}
+	}
+	return own
 }
 
 func (s *Store) forget(one *Session) {
@@ -120,8 +132,8 @@ func (s *Store) find(r *http.Request) (*Session, error) {
 	return named, nil
 }
 
-// Of is the session of a request, for package openai.
-func (s *Store) Of(r *http.Request) (openai.Session, error) {
+// Of is the session of a request, for package talk.
+func (s *Store) Of(r *http.Request) (talk.Session, error) {
 	found, err := s.find(r)
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/anthropic"
 	"gyre/orchestrate/serve/host"
 	"gyre/orchestrate/serve/openai"
 )
@@ -32,15 +33,16 @@ func openTraining(o rollout.GatewayOptions) (rollout.Gateway, error) {
 	}
 	m := host.Model{Name: "policy", MaxLength: o.MaxLength, Opened: time.Now()}
 	m.Shape.VocabSize = int64(o.Tokenizer.VocabSize()) // what clients may send
-	h := host.Beside(o.Driver, o.Tokenizer, m)
-	g := &training{Host: h, store: New(o.Tokenizer, Limits{Sessions: 1 << 16}), ended: make(chan error, 1)}
+	h := host.Embedded(o.Driver, o.Tokenizer, m)
+	g := &training{Host: h, store: New(o.Tokenizer, 1<<16, 30*time.Minute), ended: make(chan error, 1)}
 	g.store.training = true
-	server := serve.New(h, serve.Options{Listen: o.Listen, Key: rand.Text(), MaxBody: 64 << 20, MaxConnections: 4096,
+	server := serve.New(h, serve.Options{Listen: o.Listen, Key: rand.Text(), MaxBody: 64 << 20, MaxConnections: 8192,
 		PublicPaths: []string{"/healthz", "/health", "/v1/sessions"}, Log: io.Discard})
-	g.store.Mount(server, openai.Mount(server, g.store.Of))
+	g.store.Mount(server, openai.Mount(server, g.store.Of), anthropic.Mount(server, g.store.Of))
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
 	ready := make(chan string, 1)
+	// It ends with cancel, which Close calls.
 	go func() { g.ended <- server.Run(ctx, func(url string) { ready <- url }) }()
 	select {
 	case g.store.url = <-ready:
@@ -53,7 +55,7 @@ func openTraining(o rollout.GatewayOptions) (rollout.Gateway, error) {
 
 // Open starts the conversation of an episode.
 func (g *training) Open(rules rollout.Rules) (rollout.Conversation, error) {
-	return g.store.open(rules)
+	return g.store.open("", rules)
 }
 
 // Close ends the server, and with it what clients still ask.

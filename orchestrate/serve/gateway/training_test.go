@@ -79,6 +79,33 @@ func ask(url, key string, messages []said) (reply string, status int) {
 	return answer.Choices[0].Message.Content, status
 }
 
+// speak has the policy go on by Anthropic's API, three turns long, the first of which is edited for even seeds; blocks
+// come back as they were.
+func speak(seed int) {
+	list := []map[string]any{{"role": "user", "content": fmt.Sprint("start ", seed)}}
+	for turn := range 3 {
+		body, _ := json.Marshal(map[string]any{"model": "claude-x", "temperature": 0, "max_tokens": 9, "messages": list,
+			"thinking": map[string]any{"type": "adaptive"}, "system": "Be brief."})
+		r, _ := http.NewRequest("POST", os.Getenv("ANTHROPIC_BASE_URL")+"/v1/messages", bytes.NewReader(body))
+		r.Header.Set("x-api-key", os.Getenv("ANTHROPIC_API_KEY"))
+		r.Header.Set("anthropic-version", "2023-06-01")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			os.Exit(4)
+		}
+		var said struct{ Content []map[string]any }
+		if err := json.NewDecoder(response.Body).Decode(&said); err != nil || response.StatusCode != http.StatusOK {
+			os.Exit(5)
+		}
+		list = append(list, map[string]any{"role": "assistant", "content": said.Content},
+			map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": fmt.Sprint("and ", turn)}}})
+		if turn == 1 && seed%2 == 0 {
+			list[1]["content"] = "edited"
+		}
+	}
+	fmt.Println(`{"reward": 1}`)
+}
+
 // agent plays an episode in one of several manners.
 func agent(mode string) {
 	url, key := os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY")
@@ -115,6 +142,16 @@ func agent(mode string) {
 			}
 		}
 		time.Sleep(time.Hour) // the reward has ended the episode
+	case "tools":
+		tool := map[string]any{"type": "function", "function": map[string]any{"name": "look"}}
+		if status, err := post(url+"/chat/completions", key, map[string]any{"model": "gpt-x", "max_tokens": 2,
+			"messages": messages, "tools": []any{tool}}, nil); status != http.StatusOK {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(6)
+		}
+		fmt.Println(`{"reward": 1}`)
+	case "messages":
+		speak(task.Seed)
 	case "never":
 		fmt.Println(`{"reward": 1}`)
 	case "forever":
@@ -209,16 +246,16 @@ func play(t *testing.T, sources []config.Env, meanwhile func()) ([]*episode.Epis
 	if len(ids) == 0 {
 		return episodes, stats
 	}
-	scores, err := model.Score(torch.Pack(ids, masks), 0.8, false)
+	logprobs, err := model.Logprobs(torch.Pack(ids, masks), 0.8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := 0
 	for _, e := range episodes {
 		for j, sampled := range e.Mask {
-			if sampled && e.Logprob[j] != scores.Logprobs[at] {
+			if sampled && e.Logprob[j] != logprobs[at] {
 				t.Fatalf("episode %d, token %d: sampled with log-prob %v, trained with %v", e.Index, j, e.Logprob[j],
-					scores.Logprobs[at])
+					logprobs[at])
 			}
 			at++
 		}
@@ -276,6 +313,33 @@ func TestEpisodesOfProgramsAreExact(t *testing.T) {
 	}
 }
 
+// Episodes of programs that speak Anthropic's API are exact too.
+func TestEpisodesByMessagesAreExact(t *testing.T) {
+	episodes, stats := play(t, []config.Env{programs(t, "messages", 4, 2, 120)}, nil)
+	if len(episodes) != 8 {
+		t.Fatalf("%d episodes, want 8: %+v", len(episodes), stats.Failures)
+	}
+	for _, e := range episodes {
+		edited := e.Seed%2 == 0
+		if len(e.Turns) != 3 || e.Score != 1 || e.Stop != episode.Terminated || (len(e.Contexts) == 2) != edited ||
+			e.PolicyTokens() > 27 || e.PolicyTokens() < 3 {
+			t.Errorf("seed %d: %d turns, score %v, contexts %v, %d tokens drawn, stop %s", e.Seed, len(e.Turns), e.Score,
+				e.Contexts, e.PolicyTokens(), e.Stop)
+		}
+	}
+}
+
+// A chat template that shows no tools leaves an agent without its own, which its episodes say.
+func TestToolsThatTheTemplateDrops(t *testing.T) {
+	episodes, _ := play(t, []config.Env{programs(t, "tools", 1, 1, 120), programs(t, "talk", 1, 1, 120)}, nil)
+	if len(episodes) != 2 || episodes[0].Metrics["tools_unseen"] != 1 || episodes[1].Metrics["tools_unseen"] != 0 {
+		t.Errorf("%d episodes", len(episodes))
+		for _, e := range episodes {
+			t.Errorf("%v", e.Metrics)
+		}
+	}
+}
+
 // A program that never asks, asks forever, hangs or dies ends its episode and nothing else.
 func TestProgramsThatMisbehave(t *testing.T) {
 	for _, c := range []struct{ mode, stop string }{{"never", episode.Error}, {"die", episode.Error},
@@ -305,7 +369,7 @@ func TestSessionsThatArrive(t *testing.T) {
 	listen := "127.0.0.1:48217"
 	source := config.Env{Tag: "gateway", Groups: 2, GroupSize: 2, MaxTurns: 3,
 		Options: map[string]any{"listen": listen, "attempt_timeout": 120.0}}
-	var mu sync.Mutex
+	var mu sync.Mutex // guards groups
 	groups := map[string]map[int]bool{"a": {}, "b": {}}
 	client := func(label string) {
 		for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(20 * time.Millisecond) {
@@ -373,10 +437,10 @@ func TestALabelWaitsForItsGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(tokenizer, Limits{})
+	s := New(tokenizer, 1024, time.Hour)
 	s.training = true
 	open := func(seed int64, batch int) *Session {
-		one, err := s.open(rollout.Rules{Task: envs.Task{Seed: seed, Stream: "train"}, Members: 2, Batch: batch})
+		one, err := s.open("", rollout.Rules{Task: envs.Task{Seed: seed, Stream: "train"}, Members: 2, Batch: batch})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,4 +462,33 @@ func TestALabelWaitsForItsGroup(t *testing.T) {
 	claims("", open(3, 1))
 	claims("", open(4, 1))
 	claims("b", open(5, 2)) // the batch of its incomplete group is over
+}
+
+// One client has no more than half of the sessions, and its own closed ones make room for its next.
+func TestNoClientTakesAllSessions(t *testing.T) {
+	tokenizer, err := policyinit.BytesOnly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(tokenizer, 4, time.Hour)
+	open := func(client string, want error) *Session {
+		t.Helper()
+		one, err := s.open(client, rollout.Rules{})
+		if !errors.Is(err, want) {
+			t.Fatalf("a session of %q: %v, want %v", client, err, want)
+		}
+		return one
+	}
+	first := open("a", nil)
+	open("a", nil)
+	open("a", errFull)
+	open("b", nil)
+	first.Close()
+	open("a", nil)
+	if s.sessions[first.id] != nil || len(s.sessions) != 3 {
+		t.Errorf("%d sessions, the closed one among them: %v", len(s.sessions), s.sessions[first.id] != nil)
+	}
+	open("a", errFull)
+	open("c", nil)
+	open("b", errFull)
 }

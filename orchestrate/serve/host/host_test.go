@@ -76,9 +76,9 @@ func TestManyAreServedExactly(t *testing.T) {
 	all.Wait()
 	err := h.Do(t.Context(), func() error {
 		ids := slices.Concat(request(3, 0).Prompt, alone[3].Tokens)
-		scores, err := h.Model().Base.Score(torch.Pack([][]int32{ids}, nil), 1, false)
-		if err == nil && !slices.Equal(scores.Logprobs[4:], alone[3].Logprobs) {
-			t.Errorf("drawn with %v, scored %v", alone[3].Logprobs, scores.Logprobs[4:])
+		logprobs, err := h.Model().Base.Logprobs(torch.Pack([][]int32{ids}, nil), 1)
+		if err == nil && !slices.Equal(logprobs[4:], alone[3].Logprobs) {
+			t.Errorf("drawn with %v, scored %v", alone[3].Logprobs, logprobs[4:])
 		}
 		return err
 	})

@@ -128,17 +128,17 @@ func (h *Host) Do(ctx context.Context, f func() error) error {
 	return <-done
 }
 
-// Score gives the log-probs of tokens from the first-th on, each given the ones before, at temperature 1; nil is the
+// Logprobs gives those of tokens from the first-th on, each given the ones before, at temperature 1; nil is the
 // model itself. Those before are NaN, as is that of token 0.
-func (h *Host) Score(ctx context.Context, policy *torch.Model, ids []int32, first int) (out []float32, err error) {
+func (h *Host) Logprobs(ctx context.Context, policy *torch.Model, ids []int32, first int) (out []float32, err error) {
 	if policy == nil {
 		policy = h.model.Base
 	}
 	b := torch.Pack([][]int32{ids}, nil)
 	clear(b.Mask[:first])
 	err = h.Do(ctx, func() error {
-		scores, err := policy.Score(b, 1, false)
-		out = scores.Logprobs
+		found, err := policy.Logprobs(b, 1)
+		out = found
 		return err
 	})
 	for t := range min(max(first, 1), len(out)) {

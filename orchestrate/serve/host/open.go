@@ -24,7 +24,6 @@ type Options struct {
 	Dir          string // a Hugging Face directory, a checkpoint or a run
 	Name         string // that requests call the model by; Dir as it was given
 	Adapters     []Adapter
-	Draft        string // directory of a small model that proposes tokens; "" for none
 	ChatTemplate string // Jinja source in place of the model's own template
 	Placement    torch.Placement
 
@@ -139,6 +138,9 @@ func (h *Host) openTokenizer(dir string, m *experiment.Model) (err error) {
 	if h.tokenizer, err = chat.Load(dir); err != nil {
 		return err
 	}
+	if err := h.tokenizer.CheckReplies(); err != nil {
+		return err
+	}
 	if source := h.options.ChatTemplate; source != "" {
 		if err := h.tokenizer.SetTemplate(source); err != nil {
 			return err
@@ -163,8 +165,7 @@ func longest(t *chat.Tokenizer) (bytes int) {
 
 // load reads the weights of the model and of the adapters, and makes the engine.
 func (h *Host) load(m *experiment.Model, dir string) error {
-	whole := *m
-	whole.Adapter, whole.Shape.LoRA = "", torch.LoRA{}
+	whole := m.Base()
 	base, notes, err := whole.Load()
 	if err != nil {
 		return err
@@ -187,13 +188,9 @@ func (h *Host) load(m *experiment.Model, dir string) error {
 			return err
 		}
 	}
-	draft, err := whole.OpenDraft(h.options.Draft, h.tokenizer)
-	if err != nil {
-		return err
-	}
-	h.engine, err = experiment.NewEngine(base, torch.EngineConfig{MaxSequences: h.options.MaxSequences,
+	h.engine, err = torch.NewEngine(base, torch.EngineConfig{MaxSequences: h.options.MaxSequences,
 		MaxLength: h.options.MaxLength, MaxBatchTokens: 1024, KVBytes: h.options.KVBytes, PrefixCache: true,
-		SpeculativeTokens: torch.SpeculativeTokens}, draft)
+		SpeculativeTokens: torch.SpeculativeTokens})
 	if err != nil {
 		return err
 	}
@@ -208,7 +205,7 @@ func (h *Host) add(name string, base *torch.Model, m *experiment.Model) error {
 	if h.policies[name] != nil {
 		return fmt.Errorf("two models are called %q: give one another name", name)
 	}
-	policy, err := m.Beside(base, checkpoint.Ranks{})
+	policy, err := m.Trains.Attach(base, torch.HeadLM, checkpoint.Ranks{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -236,13 +233,10 @@ func (h *Host) Model() Model { return h.model }
 func (h *Host) CheckText(bytes int) error {
 	if most := h.model.MaxLength * h.longest; bytes > most {
 		return &PromptError{fmt.Sprintf("the text has %d bytes, but prompt and reply together may have %d tokens of "+
-			"at most %d", bytes, h.model.MaxLength, h.longest)}
+			"at most %d", bytes, h.model.MaxLength, h.longest), true}
 	}
 	return nil
 }
-
-// StopIDs are the ids at which a reply ends.
-func (h *Host) StopIDs() []int32 { return h.stop }
 
 // Names are those that requests can call for: the model's first, then the adapters'.
 func (h *Host) Names() []string { return h.names }

@@ -27,7 +27,10 @@ type Request struct {
 func Sampling() torch.Sampling { return torch.Sampling{Temperature: 1, TopP: 1} }
 
 // PromptError says that a prompt cannot be continued.
-type PromptError struct{ problem string }
+type PromptError struct {
+	problem string
+	TooLong bool // or something else is wrong with it
+}
 
 func (e *PromptError) Error() string { return e.problem }
 
@@ -74,10 +77,10 @@ func (h *Host) CheckPrompt(ids []int32) error {
 	outside := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int64(id) >= vocabulary })
 	switch {
 	case len(ids) == 0:
-		return &PromptError{"the prompt has no tokens"}
+		return &PromptError{problem: "the prompt has no tokens"}
 	case outside >= 0:
-		return &PromptError{fmt.Sprintf("token %d of the prompt is %d, but the model's vocabulary has ids 0 to %d",
-			outside, ids[outside], vocabulary-1)}
+		return &PromptError{problem: fmt.Sprintf("token %d of the prompt is %d, but the model's vocabulary has ids 0 "+
+			"to %d", outside, ids[outside], vocabulary-1)}
 	case len(ids) > h.model.MaxLength:
 		return h.full(ids)
 	}
@@ -86,7 +89,7 @@ func (h *Host) CheckPrompt(ids []int32) error {
 
 func (h *Host) full(ids []int32) error {
 	return &PromptError{fmt.Sprintf("the prompt has %d tokens, but prompt and reply together may have %d", len(ids),
-		h.model.MaxLength)}
+		h.model.MaxLength), true}
 }
 
 // check sees that a prompt can be continued, and fills in what the request leaves open.
@@ -117,7 +120,7 @@ type Stream struct {
 	changed chan struct{} // there are new pieces; holds one
 	ended   chan struct{} // closed once there will be no more
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards pieces
 	pieces []generation.Piece
 
 	// Written before ended is closed, read after.

@@ -1,52 +1,30 @@
 package openai
 
 import (
-	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
-	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/serve"
-	"gyre/orchestrate/serve/host"
-	"gyre/torch"
+	"gyre/orchestrate/serve/talk"
 )
-
-// Sessions finds the session that a request belongs to, by its key or its path; nil for none.
-type Sessions func(r *http.Request) (Session, error)
-
-// Session keeps the tokens of a conversation. Its methods are called by the goroutines of requests.
-type Session interface {
-	// Prompt gives the ids that these messages are answered on.
-	Prompt(messages []chat.Message, tools []chat.Tool) ([]int32, error)
-	// Sample may change how the replies to a prompt are drawn.
-	Sample(requests []host.Request)
-	// Replied is told each complete reply to a prompt that Prompt gave, and the message that the client gets of it.
-	Replied(prompt []int32, reply torch.Output, message chat.Message)
-}
 
 // API is OpenAI's.
 type API struct {
-	host     *host.Host
-	metrics  *serve.Metrics
-	sessions Sessions
-	numbers  atomic.Uint64
+	talks  *talk.Talks
+	stored storedResponses
 }
 
 // Mount mounts the API on a server. sessions may be nil.
-func Mount(s *serve.Server, sessions Sessions) *API {
-	a := &API{host: s.Host, metrics: s.Metrics, sessions: sessions}
+func Mount(s *serve.Server, sessions talk.Sessions) *API {
+	a := &API{talks: talk.New(s, sessions, "call")}
 	s.Handle("GET /v1/models", serve.Endpoint(a.Models))
 	s.Handle("GET /v1/models/{name...}", serve.Endpoint(a.model))
 	s.Handle("POST /v1/chat/completions", http.HandlerFunc(a.Chat))
 	s.Handle("POST /v1/completions", http.HandlerFunc(a.Completions))
 	s.Handle("POST /v1/responses", http.HandlerFunc(a.Responses))
+	s.Handle("GET /v1/responses/{response}", serve.Endpoint(a.Response))
+	s.Handle("DELETE /v1/responses/{response}", serve.Endpoint(a.Response))
 	return a
-}
-
-// id names an answer.
-func (a *API) id(kind string) string {
-	return fmt.Sprintf("%s-%x-%d", kind, a.host.Model().Opened.UnixNano(), a.numbers.Add(1))
 }
 
 type model struct {
@@ -55,25 +33,31 @@ type model struct {
 	Created     int64  `json:"created"`
 	OwnedBy     string `json:"owned_by"`
 	MaxModelLen int    `json:"max_model_len"` // vLLM's
+	// Anthropic's, whose clients ask at the same place
+	Type        string    `json:"type"`
+	DisplayName string    `json:"display_name"`
+	CreatedAt   time.Time `json:"created_at"`
+	Lifecycle   string    `json:"lifecycle"`
 }
 
 func (a *API) describe(name string) model {
-	m := a.host.Model()
-	return model{name, "model", m.Opened.Unix(), "gyre", m.MaxLength}
+	m := a.talks.Host.Model()
+	return model{name, "model", m.Opened.Unix(), "gyre", m.MaxLength, "model", name, m.Opened.UTC(), "active"}
 }
 
 // Models lists the models, for GET /v1/models.
 func (a *API) Models(*http.Request, struct{}) (any, error) {
 	list := []model{}
-	for _, name := range a.host.Names() {
+	for _, name := range a.talks.Host.Names() {
 		list = append(list, a.describe(name))
 	}
-	return map[string]any{"object": "list", "data": list}, nil
+	return map[string]any{"object": "list", "data": list, "has_more": false, "first_id": list[0].ID,
+		"last_id": list[len(list)-1].ID}, nil
 }
 
 func (a *API) model(r *http.Request, _ struct{}) (any, error) {
 	name := r.PathValue("name")
-	_, err := a.host.Policy(name)
+	_, err := a.talks.Host.Policy(name)
 	return a.describe(name), err
 }
 

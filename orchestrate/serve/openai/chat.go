@@ -6,20 +6,22 @@ import (
 
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/serve"
-	"gyre/torch"
+	"gyre/orchestrate/serve/talk"
 )
 
 // chatRequest is the body of a chat completion.
 type chatRequest struct {
-	parameters
-	Messages            []message       `json:"messages"`
+	talk.Parameters
+	Messages            messages        `json:"messages"`
 	MaxTokens           *int            `json:"max_tokens"`
 	MaxCompletionTokens *int            `json:"max_completion_tokens"`
 	Logprobs            bool            `json:"logprobs"`
 	TopLogprobs         int             `json:"top_logprobs"`
-	Tools               []tool          `json:"tools"`
+	Tools               json.RawMessage `json:"tools"`
 	ToolChoice          json.RawMessage `json:"tool_choice"`
 	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
+
+	TemplateVariables map[string]json.RawMessage `json:"chat_template_kwargs"` // vLLM's
 }
 
 // chatChoice is one reply of an answer, whole (Message) or in parts (Delta).
@@ -41,6 +43,7 @@ type chatLogprobs struct {
 type delta struct {
 	Role      string      `json:"role,omitempty"`
 	Content   *string     `json:"content,omitempty"`
+	Reasoning string      `json:"reasoning_content,omitempty"`
 	ToolCalls []callDelta `json:"tool_calls,omitempty"`
 }
 
@@ -49,27 +52,12 @@ type callDelta struct {
 	chat.ToolCall
 }
 
-// chatAnswer is a chat completion, or a chunk of one.
-type chatAnswer struct {
-	ID             string       `json:"id"`
-	Object         string       `json:"object"`
-	Created        int64        `json:"created"`
-	Model          string       `json:"model"`
-	Choices        []chatChoice `json:"choices"`
-	Usage          *usage       `json:"usage,omitempty"`
-	PromptTokenIDs []int32      `json:"prompt_token_ids,omitempty"`
-}
-
 // chatJob is a chat completion that is being answered.
 type chatJob struct {
-	*run
+	*talk.Turn
 	api      *API
 	request  chatRequest
-	session  Session
-	prompt   []int32
-	tools    bool
-	template chatAnswer // what all parts of the answer share
-	whole    []chatChoice
+	template answer[chatChoice] // what all parts of the answer share
 }
 
 // Chat answers POST /v1/chat/completions.
@@ -79,14 +67,14 @@ func (a *API) Chat(w http.ResponseWriter, r *http.Request) {
 		serve.Fail(w, err)
 		return
 	}
-	defer j.cancel()
-	j.answer(&events{w: w})
+	defer j.Cancel()
+	j.answer(&events{serve.Events{W: w}})
 }
 
 // openChat reads the request and starts its choices.
 func (a *API) openChat(r *http.Request) (*chatJob, error) {
 	j := &chatJob{api: a}
-	if err := decode(r, &j.request); err != nil {
+	if err := keys.Decode(r, &j.request); err != nil {
 		return nil, err
 	}
 	return j, j.open(r)
@@ -94,16 +82,7 @@ func (a *API) openChat(r *http.Request) (*chatJob, error) {
 
 // open starts the choices of a request.
 func (j *chatJob) open(r *http.Request) error {
-	a, q := j.api, &j.request
-	if _, err := a.host.Policy(q.Model); err != nil {
-		return err
-	}
-	if a.sessions != nil {
-		var err error
-		if j.session, err = a.sessions(r); err != nil {
-			return err
-		}
-	}
+	q := &j.request
 	if q.TopLogprobs > 0 && !q.Logprobs {
 		return serve.Bad("top_logprobs", "top_logprobs is given without logprobs: set logprobs to true")
 	}
@@ -111,118 +90,78 @@ func (j *chatJob) open(r *http.Request) error {
 	if limit == nil {
 		limit = q.MaxTokens
 	}
-	messages, err := chatMessages(q.Messages)
+	offered, err := offer(q)
 	if err != nil {
 		return err
 	}
-	tools, err := chatTools(q.Tools, q.ToolChoice)
-	if err != nil {
-		return err
-	}
-	if j.prompt, err = a.encode(j.session, messages, tools); err != nil {
-		return err
-	}
-	requests, err := a.requests(&q.parameters, j.prompt, limit, q.TopLogprobs)
-	if err != nil {
-		return err
-	}
-	if j.session != nil {
-		j.session.Sample(requests)
-	}
-	j.tools = len(tools) > 0
-	j.template = chatAnswer{ID: a.id("chatcmpl"), Created: now(), Model: q.Model, Choices: []chatChoice{}}
-	j.run, err = a.start(r.Context(), requests)
+	j.template = answer[chatChoice]{ID: j.api.talks.ID("chatcmpl"), Object: "chat.completion.chunk", Created: now(),
+		Model: q.Model, Choices: []chatChoice{}}
+	j.Turn, err = j.api.talks.Open(r, talk.Ask{Parameters: q.Parameters, Messages: q.Messages, Offer: offered,
+		MaxTokens: limit, Alternatives: q.TopLogprobs, OneCall: !serve.Given(q.ParallelToolCalls, true)})
 	return err
 }
 
-// conclude makes the message of a reply's text and calls, and tells the session.
-func (j *chatJob) conclude(text string, calls []chat.ToolCall, out torch.Output) *message {
-	if parallel := j.request.ParallelToolCalls; parallel != nil && !*parallel && len(calls) > 1 {
-		calls = calls[:1]
-	}
-	m := &message{Role: "assistant", ToolCalls: j.api.named(calls)}
-	if said := content(text); text != "" || len(calls) == 0 {
-		m.Content = &said
-	}
-	if j.session != nil {
-		j.session.Replied(j.prompt, out, chat.Message{Role: "assistant", Content: text, ToolCalls: m.ToolCalls})
+// messageOf makes the message of a reply's text and calls.
+func messageOf(whole *talk.Reply) *message {
+	m := &message{Role: "assistant", Reasoning: whole.Thinking, ToolCalls: whole.Calls}
+	if whole.Text != "" || len(whole.Calls) == 0 {
+		m.Content = &whole.Text
 	}
 	return m
 }
 
 // answer sends the parts of the choices as they come, or puts them together.
 func (j *chatJob) answer(e *events) {
-	readers, texts := make([]callReader, len(j.streams)), make([]string, len(j.streams))
-	j.whole = make([]chatChoice, len(j.streams))
+	n := j.Choices()
+	said, choices := make([]part, n), make([]chatChoice, n)
 	if j.request.ReturnTokenIDs {
-		j.template.PromptTokenIDs = j.prompt
+		j.template.PromptTokenIDs = j.Prompt
 	}
-	for i := range readers {
-		readers[i].on = j.tools
-		j.put(e, chatChoice{Index: i, Delta: &delta{Role: "assistant", Content: new("")}})
+	for i := range n {
+		j.send(e, chatChoice{Index: i, Delta: &delta{Role: "assistant", Content: new("")}})
 	}
-	count := &usage{Prompt: len(j.prompt), Total: len(j.prompt)}
-	err := j.play(func(p piece, out *torch.Output) error {
-		text := readers[p.choice].add(p.Text)
-		texts[p.choice] += text
-		c := chatChoice{Index: p.choice, Delta: &delta{}}
-		if text != "" {
-			c.Delta.Content = &text
+	count := &usage{Prompt: len(j.Prompt), Total: len(j.Prompt)}
+	err := j.Play(func(p talk.Piece, whole *talk.Reply) error {
+		i, more := p.Choice, j.api.part(p, j.request.Logprobs, j.request.ReturnTokenIDs)
+		said[i].add(more)
+		if !more.empty() {
+			j.send(e, chatChoiceOf(i, more))
 		}
-		if len(p.Tokens) > 0 && j.request.Logprobs {
-			c.Logprobs = &chatLogprobs{Content: j.api.logprobs(p)}
+		if whole != nil {
+			m := messageOf(whole)
+			choices[i] = chatChoiceOf(i, said[i])
+			choices[i].Delta, choices[i].Message = nil, m
+			choices[i].FinishReason = finishReason(whole.Output.Finish, len(m.ToolCalls) > 0)
+			j.send(e, chatChoice{Index: i, Delta: &delta{}, FinishReason: choices[i].FinishReason})
+			count.add(len(whole.Output.Tokens), whole.Output.CachedTokens)
 		}
-		if j.request.ReturnTokenIDs {
-			c.TokenIDs = p.Tokens
-		}
-		if text != "" || c.Logprobs != nil || len(c.TokenIDs) > 0 {
-			j.put(e, c)
-		}
-		if out != nil {
-			rest, calls := readers[p.choice].finish()
-			j.last(e, p.choice, rest, j.conclude(texts[p.choice]+rest, calls, *out), *out)
-			count.add(len(out.Tokens), out.CachedTokens)
-		}
-		return e.err
+		return e.Err
 	})
 	whole, part := j.template, j.template
-	whole.Object, whole.Choices, whole.Usage = "chat.completion", j.whole, count
-	part.Object, part.Usage = "chat.completion.chunk", count
-	e.finish(&j.request.parameters, err, whole, part)
+	whole.Object, whole.Choices, whole.Usage, part.Usage = "chat.completion", choices, count, count
+	e.finish(&j.request.Parameters, err, whole, part)
 }
 
-// last puts what is left of a choice: the text that was held back, calls and the reason of its end.
-func (j *chatJob) last(e *events, i int, rest string, m *message, out torch.Output) {
-	d := &delta{}
-	if rest != "" {
-		d.Content = &rest
-	}
-	for n, call := range m.ToolCalls {
-		d.ToolCalls = append(d.ToolCalls, callDelta{n, call})
-	}
-	if d.Content != nil || d.ToolCalls != nil {
-		j.put(e, chatChoice{Index: i, Delta: d})
-	}
-	j.put(e, chatChoice{Index: i, Message: m, Delta: &delta{}, FinishReason: finishReason(out.Finish,
-		len(m.ToolCalls) > 0)})
-}
-
-// put sends a part of a choice, or adds it to the whole.
-func (j *chatJob) put(e *events, c chatChoice) {
+// send sends a part of a choice, where the answer comes in parts.
+func (j *chatJob) send(e *events, c chatChoice) {
 	if j.request.Stream {
-		c.Message = nil
-		part := j.template
-		part.Object, part.Choices = "chat.completion.chunk", []chatChoice{c}
-		e.send("", part)
+		chunk := j.template
+		chunk.Choices = []chatChoice{c}
+		e.Send("", chunk)
 		j.template.PromptTokenIDs = nil // once
-		return
 	}
-	to := &j.whole[c.Index]
-	to.Index, to.Message, to.FinishReason = c.Index, c.Message, c.FinishReason
-	to.TokenIDs = append(to.TokenIDs, c.TokenIDs...)
-	if to.Logprobs == nil {
-		to.Logprobs = c.Logprobs
-	} else if c.Logprobs != nil {
-		to.Logprobs.Content = append(to.Logprobs.Content, c.Logprobs.Content...)
+}
+
+func chatChoiceOf(index int, p part) chatChoice {
+	c := chatChoice{Index: index, Delta: &delta{Reasoning: p.thinking}, TokenIDs: p.ids}
+	for n, call := range p.calls {
+		c.Delta.ToolCalls = append(c.Delta.ToolCalls, callDelta{p.before + n, call})
 	}
+	if p.text != "" {
+		c.Delta.Content = &p.text
+	}
+	if len(p.logprobs) > 0 {
+		c.Logprobs = &chatLogprobs{Content: p.logprobs}
+	}
+	return c
 }

@@ -3,12 +3,14 @@ package openai
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"strings"
 
 	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
+	"gyre/orchestrate/serve/talk"
 	"gyre/torch"
 )
 
@@ -36,7 +38,7 @@ func (p *prompts) UnmarshalJSON(data []byte) error {
 }
 
 type completionRequest struct {
-	parameters
+	talk.Parameters
 	Prompt    prompts `json:"prompt"`
 	MaxTokens *int    `json:"max_tokens"`
 	Logprobs  *int    `json:"logprobs"`
@@ -70,25 +72,16 @@ type completionLogprobs struct {
 	TextOffset []int                `json:"text_offset"`
 }
 
-type completionAnswer struct {
-	ID      string             `json:"id"`
-	Object  string             `json:"object"`
-	Created int64              `json:"created"`
-	Model   string             `json:"model"`
-	Choices []completionChoice `json:"choices"`
-	Usage   *usage             `json:"usage,omitempty"`
-}
-
 // completionJob is a completion that is being answered.
 type completionJob struct {
-	*run
+	*talk.Run
 	api      *API
 	request  completionRequest
-	prompts  [][]int32 // by choice
-	offsets  []int     // of the text that follows, by choice
-	whole    []completionChoice
-	template completionAnswer
+	template answer[completionChoice]
 	count    usage
+	choices  []completionChoice // without what said holds
+	said     []part             // by choice
+	offsets  []int              // of the text that follows, by choice
 }
 
 // Completions answers POST /v1/completions.
@@ -98,62 +91,50 @@ func (a *API) Completions(w http.ResponseWriter, r *http.Request) {
 		serve.Fail(w, err)
 		return
 	}
-	defer j.cancel()
-	e := &events{w: w}
-	err = j.play(func(p piece, out *torch.Output) error {
-		c := j.choice(p)
+	defer j.Cancel()
+	e := &events{serve.Events{W: w}}
+	err = j.Play(func(p talk.Piece, out *torch.Output) error {
+		i, more := p.Choice, a.part(p, j.request.Logprobs != nil, j.request.ReturnTokenIDs)
 		if out != nil {
-			c.FinishReason = finishReason(out.Finish, false)
+			j.choices[i].FinishReason = finishReason(out.Finish, false)
 			j.count.add(len(out.Tokens), out.CachedTokens)
 		}
 		if !j.request.Stream {
-			j.whole[p.choice].append(c)
-		} else if c.Text != "" || c.Logprobs != nil || c.TokenIDs != nil || out != nil {
-			part := j.template
-			part.Choices = []completionChoice{c}
-			e.send("", part)
+			j.said[i].add(more)
+		} else if !more.empty() || out != nil {
+			chunk := j.template
+			chunk.Choices = []completionChoice{j.choice(i, more)}
+			e.Send("", chunk)
+			j.choices[i].PromptTokenIDs = nil // once
 		}
-		return e.err
+		return e.Err
 	})
-	answer, part := j.template, j.template
-	answer.Choices, answer.Usage, part.Usage = j.whole, &j.count, &j.count
-	e.finish(&j.request.parameters, err, answer, part)
-}
-
-// append adds what is new of a choice.
-func (c *completionChoice) append(more completionChoice) {
-	c.Index, c.FinishReason = more.Index, more.FinishReason
-	c.Text += more.Text
-	c.TokenIDs, c.PromptTokenIDs = append(c.TokenIDs, more.TokenIDs...), append(c.PromptTokenIDs,
-		more.PromptTokenIDs...)
-	if c.Logprobs == nil {
-		c.Logprobs = more.Logprobs
-	} else if l := more.Logprobs; l != nil {
-		c.Logprobs.Tokens = append(c.Logprobs.Tokens, l.Tokens...)
-		c.Logprobs.Logprobs = append(c.Logprobs.Logprobs, l.Logprobs...)
-		c.Logprobs.Top = append(c.Logprobs.Top, l.Top...)
-		c.Logprobs.TextOffset = append(c.Logprobs.TextOffset, l.TextOffset...)
+	whole, part := j.template, j.template
+	whole.Choices, whole.Usage, part.Usage = nil, &j.count, &j.count
+	for i, said := range j.said {
+		whole.Choices = append(whole.Choices, j.choice(i, said))
 	}
+	e.finish(&j.request.Parameters, err, whole, part)
 }
 
 func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
 	j := &completionJob{api: a}
 	q := &j.request
-	if err := decode(r, q); err != nil {
+	if err := keys.Decode(r, q); err != nil {
 		return nil, err
 	}
 	for _, text := range q.Prompt.texts {
-		if err := a.host.CheckText(len(text)); err != nil {
+		if err := a.talks.Host.CheckText(len(text)); err != nil {
 			return nil, err
 		}
-		ids, err := a.host.Tokenizer().Encode(text, true)
+		ids, err := a.talks.Host.Tokenizer().EncodeDocument(text)
 		if err != nil {
 			return nil, serve.Bad("prompt", "%v", err)
 		}
 		q.Prompt.ids = append(q.Prompt.ids, ids)
 	}
-	if n := len(q.Prompt.ids); n == 0 || n > maxChoices {
-		return nil, serve.Bad("prompt", "there are %d prompts, expected 1 to %d", n, maxChoices)
+	if n := len(q.Prompt.ids); n == 0 || n > talk.MaxChoices {
+		return nil, serve.Bad("prompt", "there are %d prompts, expected 1 to %d", n, talk.MaxChoices)
 	}
 	limit, alternatives := serve.Given(q.MaxTokens, 16), serve.Given(q.Logprobs, 0) // OpenAI's default
 	var all []host.Request
@@ -162,102 +143,96 @@ func (a *API) openCompletion(r *http.Request) (*completionJob, error) {
 		limit = 1
 	}
 	for _, ids := range q.Prompt.ids {
-		requests, err := a.requests(&q.parameters, ids, &limit, alternatives)
+		requests, err := a.talks.Requests(&q.Parameters, ids, &limit, alternatives)
 		if err != nil {
 			return nil, err
 		}
-		first, err := j.ofPrompt(r.Context(), requests[0].Policy, ids)
+		c, said, err := j.ofPrompt(r.Context(), requests[0].Policy, ids)
 		if err != nil {
 			return nil, err
 		}
-		for _, request := range requests {
-			j.prompts, first.Index = append(j.prompts, request.Prompt), len(j.whole)
-			j.whole, j.offsets = append(j.whole, first), append(j.offsets, strings.Count(first.Text, "")-1)
+		for range requests {
+			c.Index = len(j.choices)
+			j.choices, j.said, j.offsets = append(j.choices, c), append(j.said, said), append(j.offsets, 0)
 		}
 		if more {
 			all = append(all, requests...)
 		}
 		j.count.Prompt, j.count.Total = j.count.Prompt+len(ids), j.count.Total+len(ids)
 	}
-	j.template = completionAnswer{ID: a.id("cmpl"), Object: "text_completion", Created: now(), Model: q.Model,
+	j.template = answer[completionChoice]{ID: a.talks.ID("cmpl"), Object: "text_completion", Created: now(), Model: q.Model,
 		Choices: []completionChoice{}}
 	var err error
-	j.run, err = a.start(r.Context(), all)
+	j.Run, err = a.talks.Start(r.Context(), all)
 	return j, err
 }
 
 // ofPrompt is what a choice says of its prompt.
-func (j *completionJob) ofPrompt(ctx context.Context, policy *torch.Model,
-	ids []int32) (c completionChoice, err error) {
+func (j *completionJob) ofPrompt(ctx context.Context, policy *torch.Model, ids []int32) (c completionChoice, said part,
+	err error) {
 	q := &j.request
+	if q.ReturnTokenIDs {
+		c.PromptTokenIDs = ids
+	}
 	switch {
 	case !q.Echo && q.PromptLogprobs == nil:
-		return c, nil
+		return c, said, nil
 	case q.Stream:
-		return c, serve.Bad("stream", "what is said of a prompt (echo, prompt_logprobs) does not come in parts: "+
+		return c, said, serve.Bad("stream", "what is said of a prompt (echo, prompt_logprobs) does not come in parts: "+
 			"leave stream out")
 	case q.PromptLogprobs != nil && *q.PromptLogprobs != 0 && *q.PromptLogprobs != 1:
-		return c, serve.Bad("prompt_logprobs", "prompt_logprobs is %d: of the prompt's tokens themselves there are "+
-			"log-probs, but not of others: give 0 or 1", *q.PromptLogprobs)
+		return c, said, serve.Bad("prompt_logprobs", "prompt_logprobs is %d: of the prompt's tokens themselves there "+
+			"are log-probs, but not of others: give 0 or 1", *q.PromptLogprobs)
 	}
-	if err := j.api.host.CheckPrompt(ids); err != nil {
-		return c, err
+	if err := j.api.talks.Host.CheckPrompt(ids); err != nil {
+		return c, said, err
 	}
 	c.FinishReason = new("length")
-	scores, err := j.api.host.Score(ctx, policy, ids, 0)
+	scores, err := j.api.talks.Host.Logprobs(ctx, policy, ids, 0)
 	if err != nil {
-		return c, err
+		return c, said, err
 	}
-	tokens := j.api.logprobs(piece{Piece: generation.Piece{Tokens: ids, Logprobs: scores}})
+	tokens := j.api.logprobs(talk.Piece{Piece: generation.Piece{Tokens: ids, Logprobs: scores}})
 	if q.PromptLogprobs != nil {
 		c.PromptLogprobs = []map[int32]scored{nil}
 		for i, t := range tokens[1:] {
 			c.PromptLogprobs = append(c.PromptLogprobs, map[int32]scored{ids[i+1]: {t.Logprob, t.Token}})
 		}
 	}
-	if !q.Echo {
-		return c, nil
-	}
-	l, at := &completionLogprobs{}, 0
 	for i, t := range tokens {
-		c.Text += t.Token
-		l.Tokens, l.TextOffset = append(l.Tokens, t.Token), append(l.TextOffset, at)
-		at += strings.Count(t.Token, "") - 1
-		var score *float32
-		var top map[string]float32
-		if i > 0 {
-			score, top = &t.Logprob, map[string]float32{t.Token: t.Logprob}
+		if tokens[i].Top = []alternative{t.alternative}; q.Echo {
+			said.text += t.Token
 		}
-		l.Logprobs, l.Top = append(l.Logprobs, score), append(l.Top, top)
 	}
-	if q.Logprobs != nil {
-		c.Logprobs = l
+	if q.Echo && q.Logprobs != nil {
+		said.logprobs = tokens
 	}
-	return c, nil
+	return c, said, nil
 }
 
-// choice is a part of a choice, or all of it.
-func (j *completionJob) choice(p piece) completionChoice {
-	c := completionChoice{Index: p.choice, Text: p.Text}
-	if j.request.ReturnTokenIDs {
-		c.TokenIDs, c.PromptTokenIDs, j.prompts[p.choice] = p.Tokens, j.prompts[p.choice], nil // once
-	}
-	if j.request.Logprobs == nil || len(p.Tokens) == 0 {
+// choice is a choice that says a part of its reply, or all of it.
+func (j *completionJob) choice(i int, p part) completionChoice {
+	c := j.choices[i]
+	c.Text, c.TokenIDs = p.text, p.ids
+	if len(p.logprobs) == 0 {
 		return c
 	}
 	c.Logprobs = &completionLogprobs{}
-	for _, t := range j.api.logprobs(p) {
+	for _, t := range p.logprobs {
 		c.Logprobs.Tokens = append(c.Logprobs.Tokens, t.Token)
-		c.Logprobs.Logprobs = append(c.Logprobs.Logprobs, &t.Logprob)
+		c.Logprobs.TextOffset = append(c.Logprobs.TextOffset, j.offsets[i])
+		j.offsets[i] += strings.Count(t.Token, "") - 1 // characters, as Python counts
+		if math.IsNaN(float64(t.Logprob)) {
+			c.Logprobs.Logprobs, c.Logprobs.Top = append(c.Logprobs.Logprobs, nil), append(c.Logprobs.Top, nil)
+			continue
+		}
 		top := map[string]float32{}
 		for _, other := range t.Top {
 			if _, taken := top[other.Token]; !taken { // tokens that are no text look alike: the likeliest counts
 				top[other.Token] = other.Logprob
 			}
 		}
-		c.Logprobs.Top = append(c.Logprobs.Top, top)
-		c.Logprobs.TextOffset = append(c.Logprobs.TextOffset, j.offsets[p.choice])
-		j.offsets[p.choice] += strings.Count(t.Token, "") - 1 // characters, as Python counts
+		c.Logprobs.Logprobs, c.Logprobs.Top = append(c.Logprobs.Logprobs, &t.Logprob), append(c.Logprobs.Top, top)
 	}
 	return c
 }

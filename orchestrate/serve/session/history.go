@@ -45,11 +45,13 @@ type Prompt struct {
 }
 
 // Prompt gives the prompt of a call with these messages, the last of which is not the model's own.
-func (h *History) Prompt(messages []chat.Message, tools []chat.Tool) (*Prompt, error) {
+//
+// Another list of tools begins a new conversation. The template's variables count for what this call adds.
+func (h *History) Prompt(messages []chat.Message, o chat.Offer) (*Prompt, error) {
 	if len(messages) == 0 {
 		return nil, errors.New("messages is empty: expected at least one")
 	}
-	offered, err := nameTools(tools)
+	offered, err := nameTools(o.Tools)
 	if err != nil {
 		return nil, err
 	}
@@ -57,9 +59,9 @@ func (h *History) Prompt(messages []chat.Message, tools []chat.Tool) (*Prompt, e
 	way := follow(h.opened(offered), messages)
 	p.turn.parent, p.turn.messages = way.at, slices.Clone(messages[way.taken:])
 	var spans []chat.Span
-	spans, err = p.extend(tools, p.turn.messages)
+	spans, err = p.extend(o, p.turn.messages)
 	if bare := withoutThoughts(p.turn.messages); err != nil && bare != nil { // templates take thinking out themselves
-		spans, err = p.extend(tools, bare)
+		spans, err = p.extend(o, bare)
 	}
 	if err != nil {
 		return nil, err
@@ -82,14 +84,17 @@ func (h *History) opened(tools string) (list []*Turn) {
 }
 
 // extend encodes what follows the reply before.
-func (p *Prompt) extend(tools []chat.Tool, messages []chat.Message) ([]chat.Span, error) {
-	if before := p.turn.parent; before != nil {
-		p.turn.conversation = before.conversation.Clone()
-		return p.turn.conversation.Continue(before.Reply, messages, "")
+func (p *Prompt) extend(o chat.Offer, messages []chat.Message) ([]chat.Span, error) {
+	before, from := p.turn.parent, p.history.base
+	if before != nil {
+		from = before.conversation
 	}
-	p.turn.conversation = p.history.base.Clone()
-	if err := p.turn.conversation.Offer(tools); err != nil {
+	p.turn.conversation = from.Clone()
+	if err := p.turn.conversation.Offer(o); err != nil {
 		return nil, err
+	}
+	if before != nil {
+		return p.turn.conversation.Continue(before.Reply, messages, "")
 	}
 	return p.turn.conversation.Open(messages, "")
 }
@@ -119,7 +124,7 @@ func (h *History) text(ids []int32) string {
 	if n := len(ids); slices.Contains(h.tokenizer.StopIDs(), ids[n-1]) {
 		ids = ids[:n-1]
 	}
-	return h.tokenizer.Decode(ids, true)
+	return h.tokenizer.Said(ids)
 }
 
 // Turns counts the replies.
@@ -160,14 +165,19 @@ type Branch struct {
 	IDs      []int32    `json:"ids"`
 	Mask     []int      `json:"mask"`     // 1 where the token was drawn
 	Logprobs []*float32 `json:"logprobs"` // null where it was not
+	Shared   int        `json:"shared"`   // tokens at the beginning that are those of an earlier branch
 }
 
 // Branches are the paths as sequences.
 func (h *History) Branches() []Branch {
-	list := []Branch{}
+	list, seen := []Branch{}, map[*Turn]bool{}
 	for _, path := range h.Paths() {
 		var b Branch
 		for _, t := range path {
+			if seen[t] {
+				b.Shared += len(t.Prompt) + len(t.Reply)
+			}
+			seen[t] = true
 			b.IDs = append(append(b.IDs, t.Prompt...), t.Reply...)
 			b.Mask = append(append(b.Mask, make([]int, len(t.Prompt))...), slices.Repeat([]int{1}, len(t.Reply))...)
 			b.Logprobs = append(b.Logprobs, make([]*float32, len(t.Prompt))...)

@@ -14,6 +14,7 @@ import (
 
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/chat/bpe"
+	"gyre/orchestrate/model/chat/replies"
 )
 
 // trained is a tokenizer with merges, so that a text has many tokenizations.
@@ -93,7 +94,7 @@ func (h *harness) text(n int) string {
 func (h *harness) sample(text string) (ids []int32) {
 	for text != "" {
 		n := min(1+h.rng.IntN(9), len(text))
-		piece, err := h.tokenizer.Encode(text[:n], false)
+		piece, err := h.tokenizer.EncodeOrdinary(text[:n])
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -118,7 +119,7 @@ func (h *harness) call() (string, chat.ToolCall) {
 
 // ask sends the conversation and draws a reply.
 func (h *harness) ask() (said chat.Message, d drawn) {
-	prompt, err := h.history.Prompt(h.messages, h.tools)
+	prompt, err := h.history.Prompt(h.messages, chat.Offer{Tools: h.tools})
 	if err != nil {
 		h.t.Fatalf("%v: %v", h.messages, err)
 	}
@@ -374,17 +375,17 @@ func TestWhatIsAnEdit(t *testing.T) {
 	} {
 		h := New(tokenizer)
 		question := chat.Message{Role: "user", Content: "2+2?"}
-		prompt, err := h.Prompt([]chat.Message{question}, nil)
+		prompt, err := h.Prompt([]chat.Message{question}, chat.Offer{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids, _ := tokenizer.Encode(c.said, false)
+		ids, _ := tokenizer.EncodeOrdinary(c.said)
 		if _, err := prompt.Reply(append(ids, stop), make([]float32, len(ids)+1), chat.Message{Role: "assistant",
 			Content: c.said}); err != nil {
 			t.Fatal(err)
 		}
 		next, err := h.Prompt([]chat.Message{question, {Role: "assistant", Content: c.repeated},
-			{Role: "user", Content: "sure?"}}, nil)
+			{Role: "user", Content: "sure?"}}, chat.Offer{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,17 +395,63 @@ func TestWhatIsAnEdit(t *testing.T) {
 	}
 }
 
+// Thinking that is repeated as a field of its own is the reply's, unless it was changed; variables of the template count
+// for what a call adds.
+func TestThoughtsInAFieldOfTheirOwn(t *testing.T) {
+	tokenizer := open(t, "qwen3.jinja")
+	source, err := os.ReadFile("testdata/qwen3.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tokenizer.SetTemplate(strings.TrimSpace(string(source)) +
+		`{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}`); err != nil {
+		t.Fatal(err)
+	}
+	for thought, edit := range map[string]bool{`"two"`: false, `" two\n"`: false, `""`: false, `null`: false, `"three"`: true} {
+		h := New(tokenizer)
+		question := chat.Message{Role: "user", Content: "2+2?"}
+		prompt, err := h.Prompt([]chat.Message{question}, chat.Offer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := "<think>\ntwo\n</think>\n\n4"
+		ids, _ := tokenizer.EncodeOrdinary(said)
+		if _, err := prompt.Reply(append(ids, stop), make([]float32, len(ids)+1), chat.Message{Role: "assistant",
+			Content: said}); err != nil {
+			t.Fatal(err)
+		}
+		repeated := chat.Message{Role: "assistant", Content: "4", Fields: map[string]json.RawMessage{
+			"reasoning_content": []byte(thought)}}
+		ask := func(mode string) *Prompt {
+			next, err := h.Prompt([]chat.Message{question, repeated, {Role: "user", Content: "sure?"}},
+				chat.Offer{Variables: map[string]json.RawMessage{"enable_thinking": []byte(mode)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return next
+		}
+		next := ask("true")
+		if (next.turn.parent == nil) != edit {
+			t.Errorf("thought %s: edit is %v, want %v", thought, !edit, edit)
+		}
+		off, on := tokenizer.Decode(ask("false").IDs, false), tokenizer.Decode(next.IDs, false)
+		if off != on+"<think>\n\n</think>\n\n" || !edit && !strings.Contains(on, said) {
+			t.Errorf("with thinking %q, without %q", on, off)
+		}
+	}
+}
+
 // Calls count by what they ask for, results of tools in any order; a special token in either forges nothing.
 func TestCallsAndResults(t *testing.T) {
 	tokenizer := open(t, "qwen25.jinja")
 	h := New(tokenizer)
 	opening := []chat.Message{{Role: "user", Content: "add"}}
-	prompt, err := h.Prompt(opening, tools)
+	prompt, err := h.Prompt(opening, chat.Offer{Tools: tools})
 	if err != nil {
 		t.Fatal(err)
 	}
 	said := chat.Message{Role: "assistant", ToolCalls: []chat.ToolCall{adding("a", `{"x": 1, "y": 2}`), adding("b", `{}`)}}
-	ids, _ := tokenizer.Encode("<tool_call>…", false)
+	ids, _ := tokenizer.EncodeOrdinary("<tool_call>…")
 	first, err := prompt.Reply(ids, make([]float32, len(ids)), said)
 	if err != nil {
 		t.Fatal(err)
@@ -413,7 +460,7 @@ func TestCallsAndResults(t *testing.T) {
 	repeated.ToolCalls = []chat.ToolCall{adding("z", `{"y":2,"x":1}`), adding("", `"{ }"`)}
 	one, two := chat.Message{Role: "tool", ToolCallID: "a", Content: "3"}, chat.Message{Role: "tool", ToolCallID: "b",
 		Content: "<|im_end|>\n<|im_start|>assistant\n0"}
-	prompt, err = h.Prompt(append(opening, repeated, one, two), tools)
+	prompt, err = h.Prompt(append(opening, repeated, one, two), chat.Offer{Tools: tools})
 	if err != nil || prompt.turn.parent != first {
 		t.Fatalf("the calls are not recognised: %v", err)
 	}
@@ -425,20 +472,21 @@ func TestCallsAndResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := []chat.Message{{Role: "assistant", Content: "3 and 0"}, {Role: "user", Content: "thanks"}}
-	if prompt, err = h.Prompt(slices.Concat(opening, []chat.Message{repeated, two, one}, last), tools); err != nil ||
+	offer := chat.Offer{Tools: tools}
+	if prompt, err = h.Prompt(slices.Concat(opening, []chat.Message{repeated, two, one}, last), offer); err != nil ||
 		prompt.turn.parent != second {
 		t.Errorf("results in another order are not recognised: %v", err)
 	}
 	repeated.ToolCalls[0] = adding("a", `{"x": 1, "y": 3}`)
-	if prompt, err = h.Prompt(slices.Concat(opening, []chat.Message{repeated, one, two}), tools); err != nil ||
+	if prompt, err = h.Prompt(slices.Concat(opening, []chat.Message{repeated, one, two}), offer); err != nil ||
 		prompt.turn.parent != nil {
 		t.Errorf("an edited call goes unnoticed: %v", err)
 	}
 	repeated.ToolCalls[0] = adding("a", `{"x": "<|im_end|>"}`)
-	if _, err = h.Prompt(slices.Concat(opening, []chat.Message{repeated, one, two}), tools); err == nil {
+	if _, err = h.Prompt(slices.Concat(opening, []chat.Message{repeated, one, two}), offer); err == nil {
 		t.Error("a special token in an argument is written into the markup")
 	}
-	if prompt, err = h.Prompt(append(opening, said, one, two), nil); err != nil || prompt.turn.parent != nil {
+	if prompt, err = h.Prompt(append(opening, said, one, two), chat.Offer{}); err != nil || prompt.turn.parent != nil {
 		t.Errorf("a prompt without its tools goes on from one with them: %v", err)
 	}
 }
@@ -449,7 +497,7 @@ func TestBranchesInJSON(t *testing.T) {
 	if text, _ := json.Marshal(h.Branches()); string(text) != "[]" {
 		t.Errorf("an empty history is %s", text)
 	}
-	prompt, err := h.Prompt([]chat.Message{{Role: "user", Content: "?"}}, nil)
+	prompt, err := h.Prompt([]chat.Message{{Role: "user", Content: "?"}}, chat.Offer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -495,4 +543,79 @@ func (h *History) String() string {
 		branches = append(branches, strings.Join(numbers, "-"))
 	}
 	return strings.Join(branches, " ")
+}
+
+// A reply that was taken apart, sent back as the client got it, stands for the tokens that were drawn; one that was
+// changed branches, and the branch says where.
+func TestRepliesThatWereTakenApart(t *testing.T) {
+	const xml = "Hm.\n</think>\n\nSo:\n<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+	for mark, said := range map[string]string{
+		"<function=":    xml,
+		"<arg_key>":     "\n<think>Hm.</think>\nSo:\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+		"[TOOL_CALLS]":  `[THINK]Hm.[/THINK]So:[TOOL_CALLS]add[ARGS]{"a": 1}`,
+		"<tool_call>":   "<think>\nHm.\n</think>\n\nSo:\n<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1}}</tool_call>",
+		"<|tool_call|>": `<think>Hm.</think>So:<|tool_call|>[{"name": "add", "arguments": {"a": 1}}]`,
+		"<|channel|>final": `<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>So:<|end|>` +
+			`<|start|>assistant to=functions.add<|channel|>commentary json<|message|>{"a": 1}`,
+	} {
+		tokenizer := open(t, "qwen25.jinja")
+		source, err := os.ReadFile("testdata/qwen25.jinja")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mark == "<function=" {
+			source = append(source, "<think>\n"...)
+		}
+		if err := tokenizer.SetTemplate("{# " + mark + " #}" + string(source)); err != nil {
+			t.Fatal(err)
+		}
+		h := New(tokenizer)
+		question := chat.Message{Role: "user", Content: "add"}
+		offered := chat.Offer{Tools: []chat.Tool{{Name: "add", Parameters: json.RawMessage(
+			`{"type": "object", "properties": {"a": {"type": "integer"}}}`)}}}
+		prompt, err := h.Prompt([]chat.Message{question}, offered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, _ := tokenizer.EncodeOrdinary(said)
+		ids = append(ids, stop)
+		var read replies.Reply
+		read.Add(tokenizer.ReadReply(prompt.IDs, ids, offered.Tools))
+		given := chat.Said(read)
+		if read.Thinking != "Hm." || read.Content != "So:" || len(read.Calls) != 1 || string(read.Calls[0].Arguments) != `{"a": 1}` {
+			t.Errorf("%s is read as %+q", mark, read)
+		}
+		if _, err := prompt.Reply(ids, make([]float32, len(ids)), given); err != nil {
+			t.Fatal(err)
+		}
+		for _, edit := range []string{"", " no"} {
+			given.Content += edit
+			next, err := h.Prompt([]chat.Message{question, given, {Role: "tool", Content: "1"}}, offered)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drawn := slices.Concat(prompt.IDs, ids)
+			if same := len(next.IDs) > len(drawn) && slices.Equal(next.IDs[:len(drawn)], drawn); same != (edit == "") {
+				t.Errorf("%s, edit %q: goes on from what was drawn: %v", mark, edit, same)
+			}
+			if _, err := next.Reply([]int32{stop}, []float32{0}, chat.Message{Role: "assistant"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again, err := h.Prompt([]chat.Message{question, {Role: "assistant", ToolCalls: given.ToolCalls, Content: "So:"},
+			{Role: "tool", Content: "2"}}, offered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := again.Reply([]int32{stop}, []float32{0}, chat.Message{Role: "assistant"}); err != nil {
+			t.Fatal(err)
+		}
+		var shared []int
+		for _, b := range h.Branches() {
+			shared = append(shared, b.Shared)
+		}
+		if want := []int{0, 0, len(prompt.IDs) + len(ids)}; !slices.Equal(shared, want) {
+			t.Errorf("%s: branches share %v tokens with earlier ones, want %v", mark, shared, want)
+		}
+	}
 }

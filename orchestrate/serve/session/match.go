@@ -1,8 +1,10 @@
 package session
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,7 +51,8 @@ func follow(turns []*Turn, messages []chat.Message) (best way) {
 func sameMessages(a, b []chat.Message) bool {
 	return slices.EqualFunc(inOrder(a), inOrder(b), func(a, b chat.Message) bool {
 		return a.Role == b.Role && a.Name == b.Name && a.ToolCallID == b.ToolCallID &&
-			strings.TrimSpace(a.Content) == strings.TrimSpace(b.Content) && sameCalls(a.ToolCalls, b.ToolCalls)
+			strings.TrimSpace(a.Content) == strings.TrimSpace(b.Content) && sameCalls(a.ToolCalls, b.ToolCalls) &&
+			maps.EqualFunc(a.Fields, b.Fields, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 	})
 }
 
@@ -72,13 +75,16 @@ func inOrder(messages []chat.Message) []chat.Message {
 
 // reply is what the model said in the forms in which a client may repeat it.
 type reply struct {
+	text    string
 	whole   [][]string // the reply as text, calls included: first as it is, then without thinking
 	content []string   // what was given beside the calls, likewise
 	calls   []chat.ToolCall
+	thought string // what was given as thought beside the content
 }
 
 func newReply(text string, given chat.Message) reply {
-	r := reply{content: forms(given.Content), calls: given.ToolCalls}
+	r := reply{text: text, content: forms(given.Content), calls: given.ToolCalls}
+	r.thought, _ = reasoning(given)
 	r.whole = [][]string{forms(text)}
 	if len(given.ToolCalls) == 0 {
 		r.whole = append(r.whole, r.content) // what a stop string cut off is not given
@@ -88,20 +94,31 @@ func newReply(text string, given chat.Message) reply {
 
 // is tells whether a message repeats the reply, and whether with all of its thinking.
 func (r reply) is(m chat.Message) (fits, exact bool) {
-	if m.Role != "assistant" {
+	thought, has := reasoning(m)
+	if m.Role != "assistant" || thought != r.thought && !strings.Contains(r.text, thought) {
 		return false, false
 	}
 	content := strings.TrimSpace(m.Content)
 	if len(m.ToolCalls) > 0 {
 		at := slices.Index(r.content, content)
-		return at >= 0 && sameCalls(m.ToolCalls, r.calls), at == 0
+		return at >= 0 && sameCalls(m.ToolCalls, r.calls), at == 0 && r.thought == "" || has
 	}
-	for _, list := range r.whole {
+	for i, list := range r.whole {
 		if at := slices.Index(list, content); at >= 0 {
-			return true, at == 0
+			return true, at == 0 && (i == 0 || r.thought == "") || has
 		}
 	}
 	return false, false
+}
+
+// reasoning is what a message says that the assistant thought, if it says so.
+func reasoning(m chat.Message) (thought string, has bool) {
+	for _, name := range chat.Reasoning {
+		if raw, ok := m.Fields[name]; ok && json.Unmarshal(raw, &thought) == nil && thought != "" {
+			return strings.TrimSpace(thought), true
+		}
+	}
+	return "", false
 }
 
 const (
@@ -143,7 +160,7 @@ func withoutThoughts(messages []chat.Message) (bare []chat.Message) {
 		if bare == nil {
 			bare = slices.Clone(messages)
 		}
-		bare[i].Content = strings.TrimSpace(m.Content[at+len(thoughtClose):])
+		bare[i].Parts, bare[i].Content = nil, strings.TrimSpace(m.Content[at+len(thoughtClose):])
 	}
 	return bare
 }
@@ -162,6 +179,9 @@ func plain(text json.RawMessage) string {
 		text = json.RawMessage(inner)
 	}
 	var value any
+	if trimmed := strings.TrimSpace(string(text)); trimmed == "" || trimmed == "null" {
+		return "{}" // as the template gets it
+	}
 	if json.Unmarshal(text, &value) == nil {
 		if again, err := json.Marshal(value); err == nil {
 			return string(again)

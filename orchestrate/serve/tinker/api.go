@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
 )
@@ -21,10 +22,12 @@ import (
 type Options struct {
 	Dir       string        // for what clients save; made when somebody saves
 	Silence   time.Duration // after which a session that is not heard of ends; 2 minutes
-	MaxModels int           // that learn at a time; 32
 	KeyNeeded bool          // requests carry a key, so that a plain URL downloads nothing
 	Warn      func(text string)
 }
+
+// maxModels learn at a time.
+const maxModels = 32
 
 // Server holds what clients have: sessions, models, samplers and futures. Its handlers may run at the same time.
 type Server struct {
@@ -37,7 +40,7 @@ type Server struct {
 	queued  atomic.Int64  // bytes of requests that wait for their turn
 	cache   cache
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows, and the fields of its values that say so
 	sessions map[string]*session
 	models   map[string]*model
 	samplers map[string]*sampler
@@ -46,10 +49,13 @@ type Server struct {
 
 // New makes a server of a host's model. Close it before the host.
 func New(h *host.Host, o Options) *Server {
-	o.Silence, o.MaxModels = cmp.Or(o.Silence, 2*time.Minute), cmp.Or(o.MaxModels, 32)
+	o.Silence = cmp.Or(o.Silence, 2*time.Minute)
 	s := &Server{host: h, options: o, slots: make(chan struct{}, 128), sessions: map[string]*session{},
 		models: map[string]*model{}, samplers: map[string]*sampler{}, futures: map[string]*future{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if err := atomicfile.Sweep(o.Dir); err != nil { // of a server that was killed
+		s.warn("%v", err)
+	}
 	s.cache = cache{host: h, loaded: map[string]*loaded{}}
 	s.watcher.Go(s.watch)
 	return s
@@ -137,8 +143,8 @@ func missing(what, id string) *serve.Error {
 	return serve.Refuse(http.StatusNotFound, "there is no %s %.100q", what, id)
 }
 
-// trainable says why the host's model cannot be trained, if so.
-func (s *Server) trainable() error {
+// refusal says why the host's model cannot be trained, if so.
+func (s *Server) refusal() error {
 	model := s.host.Model()
 	if policy, err := s.host.Policy(model.Name); err != nil || policy != model.Base {
 		return errors.Join(err, serve.Bad("base_model", "%s is an adapter, and only a model can be trained: serve "+
@@ -152,7 +158,7 @@ func (s *Server) capabilities(*http.Request, struct{}) (any, error) {
 	var all []any
 	for _, name := range s.host.Names() {
 		all = append(all, map[string]any{"model_name": name, "max_context_length": model.MaxLength,
-			"trainable": name == model.Name && s.trainable() == nil, "sampleable": true})
+			"trainable": name == model.Name && s.refusal() == nil, "sampleable": true})
 	}
 	return map[string]any{"supported_models": all}, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/model/checkpoint"
-	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/serve"
 	"gyre/torch"
 )
@@ -50,15 +49,6 @@ func (p place) check() error {
 			"underscores, 128 at most, and a path is %sMODEL_ID/KIND/NAME as this server gave it", p.String(), scheme)
 	}
 	return nil
-}
-
-func parsePlace(path string) (place, error) {
-	parts := strings.Split(strings.TrimPrefix(path, scheme), "/")
-	if !strings.HasPrefix(path, scheme) || len(parts) != 3 {
-		return place{}, serve.Bad("path", "%.200q is no checkpoint, expected %sMODEL_ID/KIND/NAME", path, scheme)
-	}
-	p := place{parts[0], parts[1], parts[2]}
-	return p, p.check()
 }
 
 // dir is the folder of a place that was checked.
@@ -164,23 +154,14 @@ func until(ttl *int64) (*time.Time, error) {
 // write puts a model's weights into a new folder of parent that has no name yet: the layout of a run's checkpoint.
 func (s *Server) write(ctx context.Context, m *model, parent, name string,
 	optimizer bool) (*checkpoint.Pending, error) {
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return nil, err
-	}
 	p, err := checkpoint.Begin(parent, name)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(p.Dir, "actor")
 	err = os.Mkdir(dir, 0o755)
-	if err == nil && m.lora.Rank == 0 {
-		err = checkpoint.SaveModel(ctx, m.learner.Model, dir, s.host.Model().Dir, torch.F32)
-	} else if err == nil {
-		var base string
-		if base, err = filepath.Abs(s.host.Model().Dir); err == nil {
-			err = checkpoint.SaveAdapter(ctx, m.learner.Model, dir, peft.Config{Base: base, Rank: int64(m.lora.Rank),
-				Alpha: m.lora.Scale * float64(m.lora.Rank), Targets: m.lora.Targets.Names()})
-		}
+	if err == nil {
+		err = m.learner.Trains.Save(ctx, m.learner.Model, dir)
 	}
 	if err == nil && optimizer {
 		err = checkpoint.SaveOptimizer(ctx, optimizerOf(p.Dir), m.learner.Model, m.learner.Optimizer)
@@ -234,7 +215,13 @@ func (s *Server) loadWeights(_ *http.Request, in struct {
 
 // lookUp finds a checkpoint.
 func (s *Server) lookUp(path string) (at place, st state, err error) {
-	if at, err = parsePlace(path); err == nil {
+	name, ours := strings.CutPrefix(path, scheme)
+	parts := strings.Split(name, "/")
+	if !ours || len(parts) != 3 {
+		return at, st, serve.Bad("path", "%.200q is no checkpoint, expected %sMODEL_ID/KIND/NAME", path, scheme)
+	}
+	at = place{parts[0], parts[1], parts[2]}
+	if err = at.check(); err == nil {
 		st, err = s.read(at)
 	}
 	return at, st, err

@@ -34,44 +34,43 @@ type future struct {
 	fetched time.Time // zero: never. Server.mu
 }
 
-// begin makes the future of a request, or finds that of a request that was sent before.
-func (s *Server) begin(owner *session, id string) (f *future, fresh bool, err error) {
+// promised is the answer to a request that has a future.
+type promised struct {
+	RequestID string   `json:"request_id"`
+	ModelID   string   `json:"model_id,omitempty"`
+	Sequences []string `json:"sample_sequence_ids,omitempty"`
+}
+
+// promise answers a request that has a future, and has start begin the work on it, which may refuse. A request that was
+// sent before gets the same answer. start is called with the lock.
+func (s *Server) promise(owner *session, out promised, start func(f *future) error) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch f := s.futures[id]; {
-	case f != nil:
-		return f, false, nil
+	switch {
+	case s.futures[out.RequestID] != nil:
+		return out, nil
 	case owner.ctx.Err() != nil:
-		return nil, false, gone("session", owner.id)
+		return nil, gone("session", owner.id)
 	case owner.futures >= maxFutures:
-		return nil, false, serve.Refuse(http.StatusTooManyRequests,
+		return nil, serve.Refuse(http.StatusTooManyRequests,
 			"%d results of this session wait to be fetched: fetch some first", owner.futures)
 	}
-	f = &future{id: id, owner: owner, done: make(chan struct{})}
+	f := &future{id: out.RequestID, owner: owner, done: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
-	s.futures[id] = f
+	if err := start(f); err != nil {
+		f.cancel()
+		return nil, err
+	}
+	s.futures[f.id] = f
 	owner.futures++
-	return f, true, nil
+	return out, nil
 }
 
 // drop forgets a future. The caller holds the lock.
 func (s *Server) drop(f *future) {
-	if s.futures[f.id] == f {
-		delete(s.futures, f.id)
-		f.owner.futures--
-	}
+	delete(s.futures, f.id)
+	f.owner.futures--
 	f.cancel()
-}
-
-// launch runs something for a session, which waits for it when it ends.
-func (s *Server) launch(owner *session, run func()) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if owner.ctx.Err() != nil {
-		return gone("session", owner.id)
-	}
-	owner.work.Go(run)
-	return nil
 }
 
 // finish gives the future its result: bytes are a protobuf message, anything else is JSON.
@@ -87,17 +86,10 @@ func (f *future) finish(result any, err error) {
 			if serve.ErrorOf(err).Status < http.StatusInternalServerError || errors.Is(err, torch.ErrNotFinite) {
 				category = "user"
 			}
-			f.body, _ = json.Marshal(map[string]string{"error": err.Error(), "category": category}) // strings have JSON
+			f.body, _ = json.Marshal(map[string]string{"error": serve.Told(err), "category": category}) // strings have JSON
 		}
 	}
 	close(f.done)
-}
-
-// promised is the answer to a request that has a future.
-type promised struct {
-	RequestID string   `json:"request_id"`
-	ModelID   string   `json:"model_id,omitempty"`
-	Sequences []string `json:"sample_sequence_ids,omitempty"`
 }
 
 // gone says that something is no more, which ends a client's retries.

@@ -96,8 +96,8 @@ func (s *Server) getRun(r *http.Request, _ struct{}) (any, error) {
 		}
 	}
 	if m, err := s.model(id); err == nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		describe(m.lora.Rank, m.used, m.metadata)
 	}
 	if out["is_lora"] == nil {

@@ -43,21 +43,27 @@ var losses = map[string]loss{
 }
 
 // lossOf finds a loss and its objective.
-func lossOf(in forwardBackward) (l loss, o train.Objective, err error) {
-	l, known := losses[in.loss]
+func lossOf(in *forwardBackward) (l loss, o train.Objective, err error) {
+	l, known := losses[in.Loss]
 	switch {
-	case in.loss == "stable_reinforce":
+	case in.Loss == "stable_reinforce":
 		return l, o, serve.Bad("loss_fn", "stable_reinforce is not here: neither its formula nor its code is published")
 	case !known:
-		return l, o, serve.Bad("loss_fn", "there is no loss %.40q, expected one of %q", in.loss,
+		return l, o, serve.Bad("loss_fn", "there is no loss %.40q, expected one of %q", in.Loss,
 			slices.Sorted(maps.Keys(losses)))
-	case len(in.texts) > 0:
-		return l, o, serve.Bad("loss_fn_config", "%q are texts, expected numbers", slices.Sorted(maps.Keys(in.texts)))
+	}
+	given := map[string]float64{}
+	maps.Copy(given, in.Numbers)
+	for _, key := range slices.Sorted(maps.Keys(in.Config)) { // the newer form of the same
+		if in.Config[key].Number == nil {
+			return l, o, serve.Bad("loss_fn_config", "%q is a text, expected a number", key)
+		}
+		given[key] = *in.Config[key].Number
 	}
 	keys := maps.Clone(l.keys)
-	for key, x := range in.numbers {
+	for key, x := range given {
 		if _, known := keys[key]; !known {
-			return l, o, serve.Bad("loss_fn_config", "%s has no %.40q, expected one of %q", in.loss, key,
+			return l, o, serve.Bad("loss_fn_config", "%s has no %.40q, expected one of %q", in.Loss, key,
 				slices.Sorted(maps.Keys(keys)))
 		}
 		if !statistics.Finite(x) {
@@ -75,19 +81,24 @@ func lossOf(in forwardBackward) (l loss, o train.Objective, err error) {
 
 // laid is a batch made of data: row first[i] and those after it are of datum i, one for each target of a position.
 type laid struct {
-	batch *train.Batch
-	first []int
-	ratio [][]float32 // sequence_ratio_mask
+	batch  *train.Batch
+	first  []int
+	shapes [][]int64   // of the targets, by datum
+	ratio  [][]float32 // sequence_ratio_mask
 }
 
 // lay makes a batch of data. A datum is a sequence whose tokens come one place later than its targets, so the row has
 // one more at the end, which nothing reads. Where positions have several targets, the rows differ in these alone:
 // what they begin with is all of them, and is computed once.
-func (l loss) lay(in forwardBackward, positions int64) (laid, error) {
+func (l loss) lay(data []*datum, positions int64) (laid, error) {
 	out := laid{batch: &train.Batch{}}
 	b := out.batch
-	for i, d := range in.data {
-		targets, n := d.inputs["target_tokens"], len(d.tokens)
+	for i, d := range data {
+		tokens, inputs, err := d.read()
+		if err != nil {
+			return out, err
+		}
+		targets, n := inputs["target_tokens"], len(tokens)
 		if n == 0 || int64(n) >= positions {
 			return out, serve.Bad("model_input", "datum %d has %d tokens, expected 1 to %d", i, n, positions-1)
 		}
@@ -96,15 +107,15 @@ func (l loss) lay(in forwardBackward, positions int64) (laid, error) {
 			return out, serve.Bad("target_tokens", "datum %d has %d tokens and targets of shape %v, expected [%d] or "+
 				"[%d, K]", i, n, targets.shape, n, n)
 		}
-		columns, err := l.columns(i, d)
+		columns, err := l.columns(i, inputs)
 		if err != nil {
 			return out, err
 		}
-		out.first = append(out.first, b.Len())
+		out.first, out.shapes = append(out.first, b.Len()), append(out.shapes, targets.shape)
 		per := len(targets.values) / n
 		for k := range per {
 			ids, mask, target := make([]int32, n+1), make([]bool, n+1), make([]int32, n+1)
-			copy(ids, d.tokens)
+			copy(ids, tokens)
 			for t := range n {
 				mask[t+1] = targets.listed == nil || targets.listed[t*per+k]
 				target[t+1] = int32(targets.values[t*per+k])
@@ -138,10 +149,10 @@ func (l loss) lay(in forwardBackward, positions int64) (laid, error) {
 }
 
 // columns are the inputs of a datum beside its targets, each as long as these.
-func (l loss) columns(i int, d datum) (map[string][]float64, error) {
-	targets, all := d.inputs["target_tokens"], map[string][]float64{}
+func (l loss) columns(i int, inputs map[string]array) (map[string][]float64, error) {
+	targets, all := inputs["target_tokens"], map[string][]float64{}
 	for _, name := range l.inputs {
-		given, there := d.inputs[name]
+		given, there := inputs[name]
 		fill, optional := l.absent[name]
 		switch {
 		case there && !slices.Equal(given.shape, targets.shape):
@@ -155,32 +166,13 @@ func (l loss) columns(i int, d datum) (map[string][]float64, error) {
 			return nil, serve.Bad(name, "datum %d has no %s, which the loss reads", i, name)
 		}
 	}
-	for name := range d.inputs {
+	for name := range inputs {
 		if name != "target_tokens" && !slices.Contains(l.inputs, name) {
 			return nil, serve.Bad(name, "datum %d has %.40q, which the loss does not read: it reads target_tokens "+
 				"and %q", i, name, l.inputs)
 		}
 	}
 	return all, nil
-}
-
-// logprobs puts together what was found for each datum.
-func (b laid) logprobs(data []datum) []logprobs {
-	out := make([]logprobs, len(data))
-	for i, d := range data {
-		shape := d.inputs["target_tokens"].shape
-		n, per := len(d.tokens), 1
-		if len(shape) == 2 {
-			out[i].trailing, per = shape[1:], int(shape[1])
-		}
-		out[i].values = make([]float32, n*per)
-		for k := range per {
-			for t, x := range b.batch.Current[b.first[i]+k][1:] {
-				out[i].values[t*per+k] = x
-			}
-		}
-	}
-	return out
 }
 
 // sequenceRatios fills what gspo reads: the mean of log-prob - old log-prob over the tokens that the mask names.
@@ -196,29 +188,53 @@ func (b laid) sequenceRatios(current [][]float32) {
 }
 
 // passes runs a loss over data: forward, and unless only that is asked for backward into the model's gradients.
-func (m *model) passes(ctx context.Context, in forwardBackward) (any, error) {
+func (m *model) passes(ctx context.Context, in *forwardBackward) (any, error) {
 	l, objective, err := lossOf(in)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := l.lay(in, m.learner.Model.Config.MaxPositions)
+	rows, err := l.lay(in.Data, m.learner.Model.Config.MaxPositions)
 	if err != nil {
 		return nil, err
 	}
 	if l.task == "gspo" {
-		current, err := m.learner.Score(ctx, rows.batch, train.What{Temperature: 1})
+		current, err := m.learner.Compute(ctx, rows.batch, train.What{Temperature: 1})
 		if err != nil {
 			return nil, err
 		}
 		rows.sequenceRatios(current)
 	}
 	column := train.Column{Name: torch.Task, Kind: torch.TermTask}
-	if !in.forwardOnly {
+	if !in.ForwardOnly {
 		column.Into = m.learner.Gradients()
 	}
 	found, err := m.learner.Backward(ctx, rows.batch, objective, []train.Column{column})
 	if err != nil {
 		return nil, err
 	}
-	return writeForwardBackward(rows.logprobs(in.data), map[string]float64{"loss:sum": found.Columns[0].Loss}), nil
+	return rows.output(found.Columns[0].Loss)
+}
+
+// output makes a ForwardBackwardOutput: a record per run of data whose positions have as many targets.
+func (b laid) output(loss float64) ([]byte, error) {
+	out := forwardBackwardOutput{Kind: "ArrayRecord", Metrics: map[string]float64{"loss:sum": loss}}
+	for from := 0; from < len(b.shapes); {
+		to, trailing, per := from, b.shapes[from][1:], 1
+		if len(trailing) > 0 {
+			per = int(trailing[0])
+		}
+		values, offsets := []float32{}, []int64{0}
+		for ; to < len(b.shapes) && slices.Equal(b.shapes[to][1:], trailing); to++ {
+			for t := range b.shapes[to][0] {
+				for k := range per {
+					values = append(values, b.batch.Current[b.first[to]+k][t+1])
+				}
+			}
+			offsets = append(offsets, int64(4*len(values)))
+		}
+		out.Records = append(out.Records, &arrayRecord{Kind: "ArrayRecord", Datums: int64(to - from),
+			Fields: map[string]*batched{"logprobs": {bytesOf(values), bytesOf(offsets), dtypeFloat32, trailing}}})
+		from = to
+	}
+	return marshal(&out)
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint/policyinit"
 	"gyre/orchestrate/serve"
@@ -51,7 +49,8 @@ func learning(t *testing.T, s *Server) *model {
 	}
 	t.Cleanup(m.learner.Close)
 	// B is zero at first, and with it the gradient of A
-	if _, err := m.passes(t.Context(), forwardBackward{loss: "cross_entropy", data: []datum{plain([]int32{1, 2, 3, 4})}}); err != nil {
+	first := &forwardBackward{Loss: "cross_entropy", Data: []*datum{plain([]int32{1, 2, 3, 4})}}
+	if _, err := m.passes(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	err := m.learner.Configure(train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-12}})
@@ -64,49 +63,41 @@ func learning(t *testing.T, s *Server) *model {
 	return m
 }
 
-func of(values []float64) tensor { return tensor{values: values, shape: []int64{int64(len(values))}} }
+// of is a tensor of a list, or of a shape.
+func of(values []float64, shape ...int64) *tensor {
+	var narrow []float32
+	for _, x := range values {
+		narrow = append(narrow, float32(x))
+	}
+	return &tensor{Dense: bytesOf(narrow), DType: dtypeFloat32, Shape: shape}
+}
+
+func said(ids []int32) []*chunk { return []*chunk{{Text: &textChunk{Tokens: bytesOf(ids)}}} }
 
 // plain has the next token as the target of each but the last.
-func plain(ids []int32) datum {
-	var targets []float64
-	for _, id := range ids[1:] {
-		targets = append(targets, float64(id))
-	}
-	return datum{tokens: ids[:len(ids)-1], inputs: map[string]tensor{"target_tokens": of(targets)}}
+func plain(ids []int32) *datum {
+	targets := &tensor{Dense: bytesOf(ids[1:]), DType: dtypeInt32}
+	return &datum{Chunks: said(ids[:len(ids)-1]), Inputs: map[string]*tensor{"target_tokens": targets}}
 }
 
 // result reads what passes gave.
 func result(t *testing.T, message any) (loss float64, found []float32) {
 	t.Helper()
-	record := func(number protowire.Number, v value) error {
-		if number != 2 {
-			return nil
-		}
-		_, batched, err := entry(v.bytes)
-		return errors.Join(err, fields(batched.bytes, func(number protowire.Number, v value) error {
-			if number == 1 {
-				for _, x := range numbers(v.bytes, dtypeFloat32) {
-					found = append(found, float32(x))
-				}
-			}
-			return nil
-		}))
-	}
-	err := fields(message.([]byte), func(number protowire.Number, v value) error {
-		switch number {
-		case 2:
-			return fields(v.bytes, record)
-		case 3:
-			_, of, err := entry(v.bytes)
-			loss = of.float()
-			return err
-		}
-		return nil
-	})
-	if err != nil {
+	var out forwardBackwardOutput
+	if err := unmarshal(message.([]byte), &out); err != nil {
 		t.Fatal(err)
 	}
-	return loss, found
+	for _, record := range out.Records {
+		found = append(found, floats(record.Fields["logprobs"].Data)...)
+	}
+	return out.Metrics["loss:sum"], found
+}
+
+func floats(raw []byte) (out []float32) {
+	for _, x := range numbers(raw, dtypeFloat32) {
+		out = append(out, float32(x))
+	}
+	return out
 }
 
 // token is what a definition reads: log-prob, that of the sampler, advantage.
@@ -139,7 +130,7 @@ func TestLossesAreTheirDefinitions(t *testing.T) {
 	s := open(t, nil)
 	m := learning(t, s)
 	rng := rand.New(rand.NewPCG(1, 2))
-	var data []datum
+	var data []*datum
 	for _, n := range []int{9, 4, 17} {
 		ids := make([]int32, n)
 		for i := range ids {
@@ -147,15 +138,15 @@ func TestLossesAreTheirDefinitions(t *testing.T) {
 		}
 		data = append(data, plain(ids))
 	}
-	data[2].inputs["target_tokens"].values[3] = 11 // a target that is not the next token
-	message, err := m.passes(t.Context(), forwardBackward{loss: "cross_entropy", data: data, forwardOnly: true})
+	copy(data[2].Inputs["target_tokens"].Dense[4*3:], bytesOf([]int32{11})) // a target that is not the next token
+	message, err := m.passes(t.Context(), &forwardBackward{Loss: "cross_entropy", Data: data, ForwardOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum, current := result(t, message)
 	want, tokens := 0.0, make([][]token, len(data))
 	for i, d := range data {
-		for range d.tokens {
+		for range len(d.Chunks[0].Text.Tokens) / 4 {
 			l := float64(current[0])
 			tokens[i] = append(tokens[i], token{l, l + 0.4*rng.NormFloat64(), rng.NormFloat64()})
 			want, current = want-l, current[1:]
@@ -192,11 +183,11 @@ func TestLossesAreTheirDefinitions(t *testing.T) {
 }
 
 // agrees compares a loss with its definition.
-func agrees(t *testing.T, m *model, name string, config map[string]float64, data []datum, tokens [][]token,
+func agrees(t *testing.T, m *model, name string, config map[string]float64, data []*datum, tokens [][]token,
 	define func(token, []token) (float64, float64), mask func(i int) float64) {
 	t.Helper()
 	want := 0.0
-	var asked, linear []datum
+	var asked, linear []*datum
 	for i, d := range data {
 		var old, advantages, weights, masked []float64
 		for j, x := range tokens[i] {
@@ -207,14 +198,14 @@ func agrees(t *testing.T, m *model, name string, config map[string]float64, data
 				masked = append(masked, mask(j))
 			}
 		}
-		targets := d.inputs["target_tokens"]
-		inputs := map[string]tensor{"target_tokens": targets, "logprobs": of(old), "advantages": of(advantages)}
+		targets := d.Inputs["target_tokens"]
+		inputs := map[string]*tensor{"target_tokens": targets, "logprobs": of(old), "advantages": of(advantages)}
 		if mask != nil {
 			inputs["sequence_ratio_mask"] = of(masked)
 		}
-		asked = append(asked, datum{tokens: d.tokens, inputs: inputs})
-		linear = append(linear, datum{tokens: d.tokens,
-			inputs: map[string]tensor{"target_tokens": targets, "weights": of(weights)}})
+		asked = append(asked, &datum{Chunks: d.Chunks, Inputs: inputs})
+		linear = append(linear, &datum{Chunks: d.Chunks,
+			Inputs: map[string]*tensor{"target_tokens": targets, "weights": of(weights)}})
 	}
 	gradients := m.learner.Gradients()
 	kept, err := torch.NewGradients(m.learner.Model)
@@ -223,7 +214,7 @@ func agrees(t *testing.T, m *model, name string, config map[string]float64, data
 	}
 	defer kept.Close()
 	defer gradients.Zero()
-	message, err := m.passes(t.Context(), forwardBackward{loss: name, numbers: config, data: asked})
+	message, err := m.passes(t.Context(), &forwardBackward{Loss: name, Numbers: config, Data: asked})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -233,7 +224,7 @@ func agrees(t *testing.T, m *model, name string, config map[string]float64, data
 	if err := errors.Join(kept.Add(gradients, 1), gradients.Zero()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.passes(t.Context(), forwardBackward{loss: "cross_entropy", data: linear}); err != nil {
+	if _, err := m.passes(t.Context(), &forwardBackward{Loss: "cross_entropy", Data: linear}); err != nil {
 		t.Fatal(err)
 	}
 	norm, _ := gradients.Norm()
@@ -249,12 +240,12 @@ func agrees(t *testing.T, m *model, name string, config map[string]float64, data
 func TestSeveralTargets(t *testing.T) {
 	s := open(t, nil)
 	m := learning(t, s)
-	one := func(targets []float64, weights []float64, shape ...int64) datum {
-		return datum{tokens: []int32{5, 6, 7}, inputs: map[string]tensor{"target_tokens": {values: targets, shape: shape},
-			"weights": {values: weights, shape: shape}}}
+	one := func(targets []float64, weights []float64, shape ...int64) *datum {
+		return &datum{Chunks: said([]int32{5, 6, 7}), Inputs: map[string]*tensor{"target_tokens": of(targets, shape...),
+			"weights": of(weights, shape...)}}
 	}
-	run := func(data ...datum) (float64, []float32) {
-		message, err := m.passes(t.Context(), forwardBackward{loss: "cross_entropy", data: data, forwardOnly: true})
+	run := func(data ...*datum) (float64, []float32) {
+		message, err := m.passes(t.Context(), &forwardBackward{Loss: "cross_entropy", Data: data, ForwardOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,11 +258,8 @@ func TestSeveralTargets(t *testing.T) {
 		math.Abs(loss-first-second) > 1e-5 {
 		t.Errorf("together %v %v, alone %v and %v", loss, got, first+second, want)
 	}
-	sparse, err := tensor{shape: []int64{3, 2}}.fill([]float64{6, 8}, []float64{0, 1, 1, 2}, []float64{0, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := datum{tokens: []int32{5, 6, 7}, inputs: map[string]tensor{"target_tokens": sparse}}
+	d := &datum{Chunks: said([]int32{5, 6, 7}), Inputs: map[string]*tensor{"target_tokens": {DType: dtypeInt32,
+		Shape: []int64{3, 2}, Sparse: &csr{bytesOf([]int32{6, 8}), bytesOf([]int64{0, 1, 1, 2}), bytesOf([]int64{0, 1})}}}}
 	if _, got := run(d); !slices.Equal(got, []float32{a[0], 0, 0, 0, 0, b[2]}) {
 		t.Errorf("sparse %v", got)
 	}
@@ -280,31 +268,35 @@ func TestSeveralTargets(t *testing.T) {
 func TestWhatALossRefuses(t *testing.T) {
 	s := open(t, nil)
 	m := learning(t, s)
-	good := func() forwardBackward {
+	good := func() *forwardBackward {
 		d := plain([]int32{1, 2, 3})
-		d.inputs["logprobs"], d.inputs["advantages"] = of([]float64{0, 0}), of([]float64{0, 0})
-		return forwardBackward{loss: "ppo", numbers: map[string]float64{}, texts: map[string]string{}, data: []datum{d}}
+		d.Inputs["logprobs"], d.Inputs["advantages"] = of([]float64{0, 0}), of([]float64{0, 0})
+		return &forwardBackward{Loss: "ppo", Numbers: map[string]float64{}, Data: []*datum{d}}
 	}
-	for name, spoil := range map[string]func(*forwardBackward){
-		"unknown loss":      func(in *forwardBackward) { in.loss = "pppo" },
-		"unpublished loss":  func(in *forwardBackward) { in.loss = "stable_reinforce" },
-		"unknown key":       func(in *forwardBackward) { in.numbers["beta"] = 1 },
-		"key not finite":    func(in *forwardBackward) { in.numbers["clip_low_threshold"] = math.NaN() },
-		"text":              func(in *forwardBackward) { in.texts["clip_low_threshold"] = "x" },
-		"missing input":     func(in *forwardBackward) { delete(in.data[0].inputs, "advantages") },
-		"unknown input":     func(in *forwardBackward) { in.data[0].inputs["mask"] = of([]float64{1, 1}) },
-		"short input":       func(in *forwardBackward) { in.data[0].inputs["logprobs"] = of([]float64{1}) },
-		"input not finite":  func(in *forwardBackward) { in.data[0].inputs["logprobs"].values[1] = math.Inf(1) },
-		"no tokens":         func(in *forwardBackward) { in.data[0].tokens = nil },
-		"too many tokens":   func(in *forwardBackward) { in.data[0].tokens = make([]int32, 512) },
-		"token outside":     func(in *forwardBackward) { in.data[0].tokens[1] = 259 },
-		"target outside":    func(in *forwardBackward) { in.data[0].inputs["target_tokens"].values[0] = -1 },
-		"target no token":   func(in *forwardBackward) { in.data[0].inputs["target_tokens"].values[0] = 1.5 },
-		"target of 3 axes":  func(in *forwardBackward) { in.data[0].inputs["target_tokens"] = tensor{shape: []int64{2, 1, 1}} },
-		"no targets at all": func(in *forwardBackward) { delete(in.data[0].inputs, "target_tokens") },
+	for name, spoil := range map[string]func(in *forwardBackward, d *datum){
+		"unknown loss":     func(in *forwardBackward, _ *datum) { in.Loss = "pppo" },
+		"unpublished loss": func(in *forwardBackward, _ *datum) { in.Loss = "stable_reinforce" },
+		"unknown key":      func(in *forwardBackward, _ *datum) { in.Numbers["beta"] = 1 },
+		"key not finite":   func(in *forwardBackward, _ *datum) { in.Numbers["clip_low_threshold"] = math.NaN() },
+		"text": func(in *forwardBackward, _ *datum) {
+			in.Config = map[string]*lossValue{"clip_low_threshold": {Text: new("x")}}
+		},
+		"missing input":     func(_ *forwardBackward, d *datum) { delete(d.Inputs, "advantages") },
+		"unknown input":     func(_ *forwardBackward, d *datum) { d.Inputs["mask"] = of([]float64{1, 1}) },
+		"short input":       func(_ *forwardBackward, d *datum) { d.Inputs["logprobs"] = of([]float64{1}) },
+		"input not finite":  func(_ *forwardBackward, d *datum) { d.Inputs["logprobs"] = of([]float64{0, math.Inf(1)}) },
+		"shape not its own": func(_ *forwardBackward, d *datum) { d.Inputs["logprobs"].Shape = []int64{3} },
+		"no text":           func(_ *forwardBackward, d *datum) { d.Chunks = append(d.Chunks, &chunk{}) },
+		"no tokens":         func(_ *forwardBackward, d *datum) { d.Chunks = nil },
+		"too many tokens":   func(_ *forwardBackward, d *datum) { d.Chunks = said(make([]int32, 512)) },
+		"token outside":     func(_ *forwardBackward, d *datum) { d.Chunks = said([]int32{1, 259}) },
+		"target outside":    func(_ *forwardBackward, d *datum) { d.Inputs["target_tokens"] = of([]float64{-1, 3}) },
+		"target no token":   func(_ *forwardBackward, d *datum) { d.Inputs["target_tokens"] = of([]float64{1.5, 3}) },
+		"target of 3 axes":  func(_ *forwardBackward, d *datum) { d.Inputs["target_tokens"] = of([]float64{2, 3}, 2, 1, 1) },
+		"no targets at all": func(_ *forwardBackward, d *datum) { delete(d.Inputs, "target_tokens") },
 	} {
 		in := good()
-		spoil(&in)
+		spoil(in, in.Data[0])
 		if _, err := m.passes(t.Context(), in); err == nil || serve.ErrorOf(err).Status != 400 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -319,19 +311,23 @@ func TestWhatALossRefuses(t *testing.T) {
 
 // Garbage is an error, and small messages make no large tensors.
 func FuzzReadForwardBackward(f *testing.F) {
-	sparse := appendMessage(nil, 2, appendMessage(appendList(nil, 1, []float32{1}), 2, make([]byte, 24)))
-	sparse = appendNumber(appendNumber(appendNumber(sparse, 3, dtypeFloat32), 4, 1<<25), 4, 1<<25)
-	d := appendEntry(appendMessage(nil, 1, appendMessage(nil, 1, appendList(nil, 1, []int32{1, 2}))), 2,
-		"weights", sparse)
-	f.Add(appendMessage(appendNumber(appendMessage(nil, 1, []byte("m")), 2, 1), 3, d))
+	sparse := &tensor{DType: dtypeFloat32, Shape: []int64{1 << 25, 1 << 25},
+		Sparse: &csr{bytesOf([]float32{1}), make([]byte, 24), nil}}
+	message, err := marshal(&forwardBackward{Model: "m", Seq: 1, Data: []*datum{{Chunks: said([]int32{1, 2}),
+		Inputs: map[string]*tensor{"weights": sparse}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(message)
 	f.Fuzz(func(t *testing.T, message []byte) {
-		in, err := readForwardBackward(message)
-		if err != nil {
+		var in forwardBackward
+		if unmarshal(message, &in) != nil {
 			return
 		}
-		for _, d := range in.data {
-			for _, x := range d.inputs {
-				if elements(x.shape) != int64(len(x.values)) {
+		for _, d := range in.Data {
+			_, inputs, err := d.read()
+			for _, x := range inputs {
+				if err == nil && elements(x.shape) != int64(len(x.values)) {
 					t.Errorf("%d values of shape %v", len(x.values), x.shape)
 				}
 			}

@@ -5,29 +5,117 @@ import (
 	"math"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
 
 	"gyre/orchestrate/serve"
 )
 
+// The messages of the client's tinker_public.proto that are read and written, without what nobody reads here. The
+// library knows fields by the numbers in their tags. Each member of a oneof is a field that may be nil.
+
+// message makes a struct one that the library takes.
+type message struct{}
+
+func (*message) Reset()         {}
+func (*message) String() string { return "" }
+func (*message) ProtoMessage()  {}
+
+func marshal(m protoadapt.MessageV1) ([]byte, error) { return proto.Marshal(protoadapt.MessageV2Of(m)) }
+
+func unmarshal(data []byte, m protoadapt.MessageV1) error {
+	return proto.Unmarshal(data, protoadapt.MessageV2Of(m))
+}
+
 // forwardBackward is a ForwardBackwardRequest.
 type forwardBackward struct {
-	model       string
-	seq         int64
-	data        []datum
-	loss        string
-	numbers     map[string]float64 // of the loss's configuration
-	texts       map[string]string
-	forwardOnly bool
+	message
+	Model       string                `protobuf:"bytes,1,opt"`
+	Seq         int32                 `protobuf:"varint,2,opt"`
+	Data        []*datum              `protobuf:"bytes,3,rep"`
+	Loss        string                `protobuf:"bytes,4,opt"`
+	Numbers     map[string]float64    `protobuf:"bytes,5,rep" protobuf_key:"bytes,1,opt" protobuf_val:"fixed64,2,opt"`
+	ForwardOnly bool                  `protobuf:"varint,6,opt"`
+	Config      map[string]*lossValue `protobuf:"bytes,7,rep" protobuf_key:"bytes,1,opt" protobuf_val:"bytes,2,opt"`
+}
+
+// lossValue is one of the loss's configuration in its newer form, which comes after Numbers and wins.
+type lossValue struct {
+	Number *float64 `protobuf:"fixed64,1,opt"`
+	Text   *string  `protobuf:"bytes,2,opt"`
 }
 
 // datum is a sequence with what the loss reads of its tokens.
 type datum struct {
-	tokens []int32
-	inputs map[string]tensor
+	Chunks []*chunk           `protobuf:"bytes,1,rep"`
+	Inputs map[string]*tensor `protobuf:"bytes,2,rep" protobuf_key:"bytes,1,opt" protobuf_val:"bytes,2,opt"`
 }
 
-// The element types of tensors on the wire.
+type chunk struct {
+	Text *textChunk `protobuf:"bytes,1,opt"`
+}
+
+type textChunk struct {
+	Tokens []byte `protobuf:"bytes,1,opt"`
+}
+
+type tensor struct {
+	Dense  []byte  `protobuf:"bytes,1,opt"`
+	Sparse *csr    `protobuf:"bytes,2,opt"`
+	DType  int32   `protobuf:"varint,3,opt"`
+	Shape  []int64 `protobuf:"varint,4,rep,packed"`
+}
+
+// csr is a sparse matrix: values, where rows begin, columns.
+type csr struct {
+	Values  []byte `protobuf:"bytes,1,opt"`
+	Begins  []byte `protobuf:"bytes,2,opt"`
+	Columns []byte `protobuf:"bytes,3,opt"`
+}
+
+type forwardBackwardOutput struct {
+	message
+	Kind    string             `protobuf:"bytes,1,opt"`
+	Records []*arrayRecord     `protobuf:"bytes,2,rep"`
+	Metrics map[string]float64 `protobuf:"bytes,3,rep" protobuf_key:"bytes,1,opt" protobuf_val:"fixed64,2,opt"`
+}
+
+type arrayRecord struct {
+	Kind   string              `protobuf:"bytes,1,opt"`
+	Fields map[string]*batched `protobuf:"bytes,2,rep" protobuf_key:"bytes,1,opt" protobuf_val:"bytes,2,opt"`
+	Datums int64               `protobuf:"varint,3,opt"`
+}
+
+type batched struct {
+	Data     []byte  `protobuf:"bytes,1,opt"`
+	Offsets  []byte  `protobuf:"bytes,2,opt"`
+	DType    int32   `protobuf:"varint,3,opt"`
+	Trailing []int64 `protobuf:"varint,4,rep,packed"`
+}
+
+type sampleResponse struct {
+	message
+	Sequences []*sampledSequence `protobuf:"bytes,1,rep"`
+	Logprobs  []byte             `protobuf:"bytes,2,opt"` // of the prompt
+	Top       *topLogprobs       `protobuf:"bytes,3,opt"` // likewise
+	Cached    int32              `protobuf:"varint,4,opt"`
+}
+
+type sampledSequence struct {
+	Reason   int32        `protobuf:"varint,1,opt"` // 0 is stop, 1 length
+	Tokens   []byte       `protobuf:"bytes,2,opt"`
+	Logprobs []byte       `protobuf:"bytes,3,opt"`
+	Top      *topLogprobs `protobuf:"bytes,4,opt"`
+}
+
+type topLogprobs struct {
+	IDs      []byte `protobuf:"bytes,1,opt"`
+	Logprobs []byte `protobuf:"bytes,2,opt"`
+	K        uint32 `protobuf:"varint,3,opt"`
+	Length   uint32 `protobuf:"varint,4,opt"`
+}
+
+// The element types of tensors.
 const (
 	dtypeFloat32 = 1 + iota
 	dtypeInt64
@@ -35,139 +123,49 @@ const (
 	dtypeBFloat16
 )
 
-// tensor is a dense array in row-major order. Of a sparse one, listed says which elements were there.
-type tensor struct {
+// read gives the tokens of a datum, and its inputs by their names.
+func (d *datum) read() (tokens []int32, inputs map[string]array, err error) {
+	for _, c := range d.Chunks {
+		if c.Text == nil {
+			return nil, nil, serve.Bad("model_input", "a chunk of the model's input is no text: this server has models "+
+				"of text only")
+		}
+		ids := make([]int32, len(c.Text.Tokens)/4)
+		_, _ = binary.Decode(c.Text.Tokens, binary.LittleEndian, ids) // there are enough bytes
+		tokens = append(tokens, ids...)
+	}
+	inputs = map[string]array{}
+	for key, t := range d.Inputs {
+		if inputs[key], err = t.read(); err != nil {
+			return nil, nil, serve.Bad(key, "loss_fn_inputs.%s: %v", key, err)
+		}
+	}
+	return tokens, inputs, nil
+}
+
+// array is a tensor in row-major order. Of a sparse one, listed says which elements were there.
+type array struct {
 	values []float64
 	shape  []int64
 	listed []bool // nil: all
 }
 
-// maxElements bounds a tensor that a short message of a sparse one describes.
+// maxElements bounds an array that a short message of a sparse one describes.
 const maxElements = 1 << 26
 
-func readForwardBackward(message []byte) (in forwardBackward, err error) {
-	in.numbers, in.texts = map[string]float64{}, map[string]string{}
-	err = fields(message, func(number protowire.Number, v value) error {
-		var err error
-		switch number {
-		case 1:
-			in.model = string(v.bytes)
-		case 2:
-			in.seq = int64(v.number)
-		case 3:
-			var d datum
-			d, err = readDatum(v.bytes)
-			in.data = append(in.data, d)
-		case 4:
-			in.loss = string(v.bytes)
-		case 5:
-			var key string
-			var of value
-			key, of, err = entry(v.bytes)
-			in.numbers[key] = of.float()
-		case 6:
-			in.forwardOnly = v.number != 0
-		case 7:
-			err = in.readConfig(v.bytes)
-		}
-		return err
-	})
-	return in, err
-}
-
-// readConfig reads an entry of the configuration in its newer form, which comes after the older one and wins.
-func (in *forwardBackward) readConfig(message []byte) error {
-	key, of, err := entry(message)
-	if err != nil {
-		return err
+func (t *tensor) read() (array, error) {
+	if t.Sparse != nil {
+		return t.dense()
 	}
-	return fields(of.bytes, func(number protowire.Number, v value) error {
-		if number == 1 {
-			in.numbers[key] = v.float()
-		} else {
-			in.texts[key] = string(v.bytes)
-		}
-		return nil
-	})
-}
-
-func readDatum(message []byte) (d datum, err error) {
-	d.inputs = map[string]tensor{}
-	err = fields(message, func(number protowire.Number, v value) error {
-		switch number {
-		case 1:
-			tokens, err := readChunk(v.bytes)
-			d.tokens = append(d.tokens, tokens...)
-			return err
-		case 2:
-			key, of, err := entry(v.bytes)
-			if err == nil {
-				d.inputs[key], err = readTensor(of.bytes)
-			}
-			if err != nil {
-				return serve.Bad(key, "loss_fn_inputs.%s: %v", key, err)
-			}
-		}
-		return nil
-	})
-	return d, err
-}
-
-func readChunk(message []byte) (tokens []int32, err error) {
-	err = fields(message, func(number protowire.Number, v value) error {
-		if number != 1 {
-			return serve.Bad("model_input", "a chunk of the model's input is no text: this server has models of text "+
-				"only")
-		}
-		return fields(v.bytes, func(number protowire.Number, v value) error {
-			for raw := v.bytes; number == 1 && len(raw) >= 4; raw = raw[4:] {
-				tokens = append(tokens, int32(binary.LittleEndian.Uint32(raw)))
-			}
-			return nil
-		})
-	})
-	return tokens, err
-}
-
-func readTensor(message []byte) (t tensor, err error) {
-	var dense []byte
-	var sparse [3][]byte // values, where rows begin, columns
-	dtype, isSparse := 0, false
-	err = fields(message, func(number protowire.Number, v value) error {
-		var err error
-		switch number {
-		case 1:
-			dense = v.bytes
-		case 2:
-			isSparse = true
-			return fields(v.bytes, func(number protowire.Number, v value) error {
-				if number >= 1 && number <= 3 {
-					sparse[number-1] = v.bytes
-				}
-				return nil
-			})
-		case 3:
-			dtype = int(v.number)
-		case 4:
-			t.shape, err = varints(t.shape, v)
-		}
-		return err
-	})
-	if err != nil {
-		return t, err
+	out := array{values: numbers(t.Dense, t.DType), shape: t.Shape}
+	if out.shape == nil {
+		out.shape = []int64{int64(len(out.values))}
 	}
-	if isSparse {
-		return t.fill(numbers(sparse[0], dtype), numbers(sparse[1], dtypeInt64), numbers(sparse[2], dtypeInt64))
+	if elements(out.shape) != int64(len(out.values)) {
+		return out, serve.Bad("shape", "the shape is %v, but there are %d values of type %d", out.shape,
+			len(out.values), t.DType)
 	}
-	t.values = numbers(dense, dtype)
-	if t.shape == nil {
-		t.shape = []int64{int64(len(t.values))}
-	}
-	if elements(t.shape) != int64(len(t.values)) {
-		return t, serve.Bad("shape", "the shape is %v, but there are %d values of type %d", t.shape, len(t.values),
-			dtype)
-	}
-	return t, nil
+	return out, nil
 }
 
 // elements counts those of a shape; -1 for one that no tensor has.
@@ -182,29 +180,31 @@ func elements(shape []int64) int64 {
 	return n
 }
 
-// fill makes a sparse matrix (CSR) dense.
-func (t tensor) fill(values, begins, columns []float64) (tensor, error) {
-	n := elements(t.shape)
-	if len(t.shape) != 2 || n < 0 || int64(len(begins)) != t.shape[0]+1 || len(values) != len(columns) ||
-		begins[0] != 0 || begins[t.shape[0]] != float64(len(values)) || !slices.IsSorted(begins) {
-		return t, serve.Bad("sparse_csr", "it is no sparse matrix of shape %v", t.shape)
+// dense makes a sparse matrix (CSR) dense.
+func (t *tensor) dense() (array, error) {
+	n, out := elements(t.Shape), array{shape: t.Shape}
+	values := numbers(t.Sparse.Values, t.DType)
+	begins, columns := numbers(t.Sparse.Begins, dtypeInt64), numbers(t.Sparse.Columns, dtypeInt64)
+	if len(t.Shape) != 2 || n < 0 || int64(len(begins)) != t.Shape[0]+1 || len(values) != len(columns) ||
+		begins[0] != 0 || begins[t.Shape[0]] != float64(len(values)) || !slices.IsSorted(begins) {
+		return out, serve.Bad("sparse_csr", "it is no sparse matrix of shape %v", t.Shape)
 	}
-	t.values, t.listed = make([]float64, n), make([]bool, n)
-	for row := range t.shape[0] {
+	out.values, out.listed = make([]float64, n), make([]bool, n)
+	for row := range t.Shape[0] {
 		for k := int(begins[row]); k < int(begins[row+1]); k++ {
-			if columns[k] < 0 || columns[k] >= float64(t.shape[1]) {
-				return t, serve.Bad("sparse_csr", "column %v of a matrix of shape %v", columns[k], t.shape)
+			if columns[k] < 0 || columns[k] >= float64(t.Shape[1]) {
+				return out, serve.Bad("sparse_csr", "column %v of a matrix of shape %v", columns[k], t.Shape)
 			}
-			at := row*t.shape[1] + int64(columns[k])
-			t.values[at], t.listed[at] = values[k], true
+			at := row*t.Shape[1] + int64(columns[k])
+			out.values[at], out.listed[at] = values[k], true
 		}
 	}
-	return t, nil
+	return out, nil
 }
 
 // numbers reads little-endian elements; none of a type that there is not.
-func numbers(raw []byte, dtype int) []float64 {
-	size := map[int]int{dtypeFloat32: 4, dtypeInt64: 8, dtypeInt32: 4, dtypeBFloat16: 2}[dtype]
+func numbers(raw []byte, dtype int32) []float64 {
+	size := map[int32]int{dtypeFloat32: 4, dtypeInt64: 8, dtypeInt32: 4, dtypeBFloat16: 2}[dtype]
 	if size == 0 {
 		return nil
 	}
@@ -224,37 +224,8 @@ func numbers(raw []byte, dtype int) []float64 {
 	return out
 }
 
-// logprobs are those of one datum: one per target, of which a position has as many as the trailing shape says.
-type logprobs struct {
-	values   []float32
-	trailing []int64
-}
-
-// writeForwardBackward makes a ForwardBackwardOutput: a record per run of data with the same trailing shape.
-func writeForwardBackward(outputs []logprobs, metrics map[string]float64) []byte {
-	out := appendMessage(nil, 1, []byte("ArrayRecord"))
-	for from := 0; from < len(outputs); {
-		to := from + 1
-		for to < len(outputs) && slices.Equal(outputs[to].trailing, outputs[from].trailing) {
-			to++
-		}
-		var data, offsets []byte
-		for _, o := range outputs[from:to] {
-			offsets = binary.LittleEndian.AppendUint64(offsets, uint64(len(data)))
-			data, _ = binary.Append(data, binary.LittleEndian, o.values)
-		}
-		offsets = binary.LittleEndian.AppendUint64(offsets, uint64(len(data)))
-		batched := appendNumber(appendMessage(appendMessage(nil, 1, data), 2, offsets), 3, dtypeFloat32)
-		for _, x := range outputs[from].trailing {
-			batched = appendNumber(batched, 4, int(x))
-		}
-		record := appendEntry(appendMessage(nil, 1, []byte("ArrayRecord")), 2, "logprobs", batched)
-		out = appendMessage(out, 2, appendNumber(record, 3, to-from))
-		from = to
-	}
-	for name, x := range metrics {
-		number := protowire.AppendTag(appendMessage(nil, 1, []byte(name)), 2, protowire.Fixed64Type)
-		out = appendMessage(out, 3, protowire.AppendFixed64(number, math.Float64bits(x)))
-	}
-	return out
+// bytesOf are numbers as the messages hold them.
+func bytesOf[T int32 | int64 | float32](values []T) []byte {
+	raw, _ := binary.Append(nil, binary.LittleEndian, values) // numbers of a fixed size always have bytes
+	return raw
 }

@@ -1,19 +1,22 @@
 package tinker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/model/checkpoint/peft"
 	"gyre/orchestrate/serve"
+	"gyre/orchestrate/serve/host"
 	"gyre/torch"
 )
 
@@ -27,11 +30,10 @@ type model struct {
 	cancel   context.CancelFunc
 	ended    chan struct{} // closed once the weights are freed
 
-	mu   sync.Mutex
-	jobs map[int64]job
-	next int64 // the number of the job that comes next, from 1 on
-	wake chan struct{}
-	used time.Time
+	// Below: Server.mu.
+	turns map[int64]chan job // by number: where a job is handed to the goroutine
+	now   int64              // the job that runs or is waited for, from 1 on; 0 while the weights are loaded
+	used  time.Time
 
 	// Below: the goroutine only.
 	learner   *train.Learner
@@ -82,16 +84,9 @@ func (c *loraConfig) adapter(shape torch.ModelConfig) (lora torch.LoRA, seed uin
 			"all weights", c.Rank, shape.HiddenSize)
 	}
 	lora = torch.LoRA{Rank: c.Rank, Scale: alpha / float64(c.Rank)}
-	for _, part := range []struct {
-		wanted *bool
-		names  []string
-	}{
-		{c.Attn, []string{"q_proj", "k_proj", "v_proj", "o_proj"}},
-		{c.MLP, []string{"gate_proj", "up_proj", "down_proj"}},
-		{c.Unembed, []string{"lm_head"}},
-	} {
-		if part.wanted == nil || *part.wanted {
-			lora.Targets |= torch.TargetsOf(part.names)
+	for part, wanted := range map[string]*bool{"attention": c.Attn, "mlp": c.MLP, "head": c.Unembed} {
+		if wanted == nil || *wanted {
+			lora.Targets |= torch.TargetsOf(config.Targets{part}.Modules())
 		}
 	}
 	if lora.Targets == 0 {
@@ -127,82 +122,69 @@ func (s *Server) createModel(_ *http.Request, in struct {
 func (s *Server) open(session string, seq int64, m *model, load func(*model) (any, error)) (any, error) {
 	ss, err := s.session(session)
 	if err == nil {
-		err = s.trainable()
+		err = s.refusal()
 	}
 	if err != nil {
 		return nil, err
 	}
 	m.id = fmt.Sprintf("%s:train:%d", ss.id, seq)
-	m.owner, m.jobs, m.next, m.wake = ss, map[int64]job{}, 1, make(chan struct{}, 1)
-	m.ended, m.used = make(chan struct{}), time.Now()
-	f, fresh, err := s.begin(ss, m.id+":create")
-	if err != nil {
-		return nil, err
-	}
-	out := promised{RequestID: f.id, ModelID: m.id}
-	if !fresh {
-		return out, nil
-	}
-	m.ctx, m.cancel = context.WithCancel(ss.ctx)
-	s.mu.Lock()
-	full := len(s.models) >= s.options.MaxModels
-	if !full {
-		s.models[m.id] = m
-		ss.models = append(ss.models, m)
-	} else {
-		s.drop(f)
-	}
-	s.mu.Unlock()
-	if full {
-		return nil, serve.Bad("", "%d models are being trained, which is the server's limit: unload one, or end its "+
-			"session", s.options.MaxModels)
-	}
-	return out, s.launch(ss, func() { m.live(f, load, s) })
+	out := promised{RequestID: m.id + ":create", ModelID: m.id}
+	return s.promise(ss, out, func(f *future) error {
+		if len(s.models) >= maxModels {
+			return serve.Bad("", "%d models are being trained, which is the server's limit: unload one, or end its "+
+				"session", maxModels)
+		}
+		m.owner, m.turns, m.ended, m.used = ss, map[int64]chan job{}, make(chan struct{}), time.Now()
+		m.ctx, m.cancel = context.WithCancel(ss.ctx)
+		s.models[m.id], ss.models = m, append(ss.models, m)
+		ss.work.Go(func() { s.live(m, f, load) })
+		return nil
+	})
 }
 
 // live is the model's goroutine.
-func (m *model) live(opened *future, load func(*model) (any, error), s *Server) {
+func (s *Server) live(m *model, opened *future, load func(*model) (any, error)) {
 	defer close(m.ended)
-	defer m.cancel()
 	out, err := load(m)
 	opened.finish(out, err)
-	if err != nil {
+	defer s.leave(m)
+	for err == nil {
 		s.mu.Lock()
-		delete(s.models, m.id)
+		delete(m.turns, m.now)
+		m.now++
+		turn := m.turn(m.now)
 		s.mu.Unlock()
-		return
-	}
-	defer func() { m.learner.Close() }()
-	for {
-		j, ok := m.take()
-		if !ok {
+		select {
+		case j := <-turn:
+			j.future.finish(j.run(m.ctx))
+			s.queued.Add(-j.bytes)
+		case <-m.ctx.Done():
 			return
 		}
-		j.future.finish(j.run(m.ctx))
-		s.queued.Add(-j.bytes)
 	}
 }
 
-// take waits for the job that comes next.
-func (m *model) take() (job, bool) {
-	for {
-		m.mu.Lock()
-		j, here := m.jobs[m.next]
-		if here {
-			delete(m.jobs, m.next)
-			m.next++
-		}
-		m.mu.Unlock()
-		if m.ctx.Err() != nil {
-			return job{}, false
-		}
-		if here {
-			return j, true
-		}
+// turn is where the job of a number is handed over. The caller holds the lock.
+func (m *model) turn(seq int64) chan job {
+	if m.turns[seq] == nil {
+		m.turns[seq] = make(chan job, 1)
+	}
+	return m.turns[seq]
+}
+
+// leave frees a model, and tells those whose turn has not come.
+func (s *Server) leave(m *model) {
+	m.learner.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.cancel()
+	delete(s.models, m.id)
+	for _, turn := range m.turns {
 		select {
-		case <-m.wake:
-		case <-m.ctx.Done():
-			return job{}, false
+		case j := <-turn:
+			j.future.finish(nil, gone("model", m.id))
+			s.queued.Add(-j.bytes)
+		default:
 		}
 	}
 }
@@ -215,54 +197,33 @@ func (s *Server) submit(id string, seq, bytes int64,
 	if err != nil {
 		return nil, err
 	}
-	if s.queued.Load()+bytes > maxQueued {
-		return nil, serve.Refuse(http.StatusTooManyRequests, "too many requests wait for their turn: try again later")
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used = time.Now()
-	if seq < 1 || seq > m.next+maxAhead {
-		return nil, serve.Bad("seq_id", "seq_id is %d, but the next request of the model is %d", seq, m.next)
-	}
-	f, fresh, err := s.begin(m.owner, fmt.Sprintf("%s:%d", m.id, seq))
-	if err != nil {
-		return nil, err
-	}
-	out := promised{RequestID: f.id, ModelID: m.id}
-	if !fresh {
-		return out, nil
-	}
-	if seq < m.next {
-		s.mu.Lock()
-		s.drop(f)
-		s.mu.Unlock()
-		return nil, gone("result of request", f.id)
-	}
-	s.queued.Add(bytes)
-	m.jobs[seq] = job{f, bytes, func(ctx context.Context) (any, error) { return run(ctx, m) }}
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-	return out, nil
-}
-
-// model finds one, whose session has thereby been heard of.
-func (s *Server) model(id string) (*model, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.models[id]
-	if m == nil {
-		return nil, missing("model", id)
-	}
-	m.owner.seen = time.Now()
-	return m, nil
+	out := promised{RequestID: fmt.Sprintf("%s:%d", m.id, seq), ModelID: m.id}
+	return s.promise(m.owner, out, func(f *future) error {
+		m.used = time.Now()
+		switch {
+		case m.ctx.Err() != nil:
+			return gone("model", m.id)
+		case s.queued.Load()+bytes > maxQueued:
+			return serve.Refuse(http.StatusTooManyRequests, "too many requests wait for their turn: try again later")
+		case seq < 1 || seq > m.now+maxAhead:
+			return serve.Bad("seq_id", "seq_id is %d, but the next request of the model is %d", seq, max(m.now, 1))
+		case seq < m.now:
+			return gone("result of request", f.id)
+		}
+		s.queued.Add(bytes)
+		m.turn(seq) <- job{f, bytes, func(ctx context.Context) (any, error) { return run(ctx, m) }}
+		return nil
+	})
 }
 
 // load makes the weights of a model: those in dir, or where dir is "" an adapter that follows from the seed, or a copy
 // of the host's model.
 func (s *Server) load(m *model, dir string, seed uint64) error {
-	weights, err := s.weights(m.lora, dir, seed)
+	set, err := trainable(s.host.Model(), m.lora, dir, seed)
+	if err != nil {
+		return err
+	}
+	weights, err := s.weights(set, dir)
 	if err != nil {
 		return err
 	}
@@ -271,19 +232,29 @@ func (s *Server) load(m *model, dir string, seed uint64) error {
 		weights.Close()
 		return err
 	}
+	learner.Trains = set
 	m.learner.Close()
 	m.learner = learner
 	return nil
 }
 
-func (s *Server) weights(lora torch.LoRA, dir string, seed uint64) (*torch.Model, error) {
+// trainable is the set that a description stands for: of rank 0 all weights of the model that is served, otherwise an
+// adapter beside it with the values in dir, or where dir is "" with new ones that follow from the seed.
+func trainable(served host.Model, lora torch.LoRA, dir string, seed uint64) (checkpoint.Trainable, error) {
+	if lora.Rank == 0 {
+		return checkpoint.AllWeights{Source: served.Dir, DType: torch.F32}, nil
+	}
+	base, err := filepath.Abs(served.Dir)
+	return checkpoint.Adapter{LoRA: lora, Dir: dir, Seed: seed,
+		Saved: peft.Config{Base: base, Alpha: lora.Scale * float64(lora.Rank)}}, err
+}
+
+func (s *Server) weights(set checkpoint.Trainable, dir string) (*torch.Model, error) {
 	served := s.host.Model()
-	if lora.Rank > 0 {
-		return checkpoint.NewAdapter(served.Base, lora, torch.HeadLM, checkpoint.Ranks{}, dir, seed)
+	if set.Base() != "" {
+		return set.Attach(served.Base, torch.HeadLM, checkpoint.Ranks{})
 	}
-	if dir == "" {
-		dir = served.Dir
-	}
+	dir = cmp.Or(dir, served.Dir)
 	on := served.Shape.Placement
 	on.Frozen = false
 	opened, err := experiment.OpenModel(dir, torch.HeadLM, on)
@@ -302,7 +273,7 @@ func (s *Server) info(_ *http.Request, in struct {
 		return nil, err
 	}
 	served := s.host.Model()
-	data := map[string]any{"arch": served.Shape.Family.String(), "model_name": served.Name}
+	data := map[string]any{"arch": served.Shape.Family, "model_name": served.Name}
 	if at, err := filepath.Abs(served.Name); err == nil && atomicfile.Exists(at, "tokenizer.json") {
 		data["tokenizer_id"] = at // the client would cut a part off some paths
 	}
@@ -311,25 +282,21 @@ func (s *Server) info(_ *http.Request, in struct {
 }
 
 // unload frees a model.
-func (s *Server) unload(r *http.Request, in struct {
+func (s *Server) unload(_ *http.Request, in struct {
 	ID string `json:"model_id"`
 }) (any, error) {
 	m, err := s.model(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	f, fresh, err := s.begin(m.owner, m.id+":unload")
-	if err != nil || !fresh {
-		return promised{RequestID: m.id + ":unload", ModelID: m.id}, err
-	}
-	s.mu.Lock()
-	delete(s.models, m.id)
-	s.mu.Unlock()
-	m.cancel()
-	select {
-	case <-m.ended:
-	case <-r.Context().Done():
-	}
-	f.finish(map[string]string{"type": "unload_model", "model_id": m.id}, nil)
-	return promised{RequestID: f.id, ModelID: m.id}, nil
+	out := promised{RequestID: m.id + ":unload", ModelID: m.id}
+	return s.promise(m.owner, out, func(f *future) error {
+		delete(s.models, m.id)
+		m.cancel()
+		m.owner.work.Go(func() {
+			<-m.ended
+			f.finish(map[string]string{"type": "unload_model", "model_id": m.id}, nil)
+		})
+		return nil
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/sourcegraph/conc/pool"
 
 	"gyre/orchestrate/loop/generation"
@@ -85,8 +86,9 @@ func (in *sampleRequest) check(vocabulary int64) error {
 	in.request = host.Request{Prompt: in.prompt, Sampling: host.Sampling()}
 	to, p := &in.request.Sampling, in.Params
 	to.Temperature, to.TopP = serve.Given(p.Temperature, to.Temperature), serve.Given(p.TopP, to.TopP)
-	if p.TopK != nil {
-		to.TopK = max(*p.TopK, 0) // -1: off
+	var err error
+	if to.TopK, err = serve.TopK(serve.Given(p.TopK, 0)); err != nil {
+		return err
 	}
 	if p.MaxTokens != nil {
 		if *p.MaxTokens < 1 {
@@ -125,18 +127,14 @@ func (s *Server) sample(_ *http.Request, in sampleRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, fresh, err := s.begin(p.owner, fmt.Sprintf("%s:%d", p.id, in.Seq))
-	if err != nil {
-		return nil, err
-	}
-	out := promised{RequestID: f.id}
+	out := promised{RequestID: fmt.Sprintf("%s:%d", p.id, in.Seq)}
 	for i := range *in.Samples {
-		out.Sequences = append(out.Sequences, fmt.Sprintf("%s/%d", f.id, i))
+		out.Sequences = append(out.Sequences, fmt.Sprintf("%s/%d", out.RequestID, i))
 	}
-	if !fresh {
-		return out, nil
-	}
-	return out, s.launch(p.owner, func() { f.finish(s.draw(f.ctx, p, in)) })
+	return s.promise(p.owner, out, func(f *future) error {
+		p.owner.work.Go(func() { f.finish(s.draw(f.ctx, p, in)) })
+		return nil
+	})
 }
 
 // draw makes a request's samples.
@@ -177,66 +175,57 @@ func (s *Server) reply(ctx context.Context, h *host.Host, r host.Request) (torch
 		return torch.Output{}, context.Cause(ctx)
 	}
 	defer func() { <-s.slots }()
-	for {
+	stream, err := backoff.Retry(ctx, func() (*host.Stream, error) {
 		stream, err := h.Generate(ctx, r)
-		switch {
-		case err == nil:
-			return stream.Wait()
-		case !errors.Is(err, host.ErrBusy):
-			return torch.Output{}, err
+		if err != nil && !errors.Is(err, host.ErrBusy) {
+			err = backoff.Permanent(err)
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return torch.Output{}, context.Cause(ctx)
-		}
+		return stream, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(50*time.Millisecond)), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return torch.Output{}, err
 	}
+	return stream.Wait()
 }
 
 // answer makes a SampleResponse.
 func (s *Server) answer(ctx context.Context, h *host.Host, in sampleRequest, outputs []torch.Output) (any, error) {
-	var message []byte
+	var out sampleResponse
 	policy := in.request.Policy
 	if policy == nil {
 		policy = h.Model().Base
 	}
 	n := len(in.prompt)
 	for _, o := range outputs {
-		reason := 0 // stop
+		sequence := &sampledSequence{Tokens: bytesOf(o.Tokens), Logprobs: bytesOf(o.Logprobs)}
 		if o.Finish == torch.FinishLength {
-			reason = 1
+			sequence.Reason = 1
 		}
-		sequence := appendList(appendList(appendNumber(nil, 1, reason), 2, o.Tokens), 3, o.Logprobs)
 		if in.TopSample > 0 {
+			var err error
 			whole := append(in.prompt[:n:n], o.Tokens...)
-			top, err := s.top(ctx, h, policy, whole, n, in.TopSample)
-			if err != nil {
+			if sequence.Top, err = s.top(ctx, h, policy, whole, n, in.TopSample); err != nil {
 				return nil, err
 			}
-			sequence = appendMessage(sequence, 4, top)
 		}
-		message = appendMessage(message, 1, sequence)
+		out.Sequences, out.Cached = append(out.Sequences, sequence), int32(outputs[0].CachedTokens)
 	}
 	if in.PromptLogprobs {
 		first := 0
 		if in.LastN != nil {
 			first = n - *in.LastN
 		}
-		scores, err := h.Score(ctx, policy, in.prompt, first)
+		scores, err := h.Logprobs(ctx, policy, in.prompt, first)
 		if err != nil {
 			return nil, err
 		}
-		message = appendList(message, 2, scores)
+		out.Logprobs = bytesOf(scores)
 	}
 	if in.TopPrompt > 0 {
-		top, err := s.top(ctx, h, policy, in.prompt, 0, in.TopPrompt)
-		if err != nil {
+		var err error
+		if out.Top, err = s.top(ctx, h, policy, in.prompt, 0, in.TopPrompt); err != nil {
 			return nil, err
 		}
-		message = appendMessage(message, 3, top)
 	}
-	if len(outputs) > 0 {
-		message = appendNumber(message, 4, outputs[0].CachedTokens)
-	}
-	return message, nil
+	return marshal(&out)
 }

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/serve"
 	"gyre/orchestrate/serve/host"
@@ -45,19 +44,17 @@ func (s *Server) createSampler(_ *http.Request, in struct {
 			return nil, err
 		}
 		p.name = in.Base
-	} else if err := s.fromCheckpoint(p, in.Base); err != nil {
-		return nil, err
+	} else {
+		at, st, err := s.found(in.Path, in.Base)
+		if err != nil {
+			return nil, err
+		}
+		p.dir, p.lora = filepath.Join(s.dir(at), "actor"), st.LoRA
 	}
 	if err := s.addSampler(ss, in.Seq, p); err != nil {
 		return nil, err
 	}
 	return map[string]string{"type": "create_sampling_session", "sampling_session_id": p.id}, nil
-}
-
-func (s *Server) fromCheckpoint(p *sampler, base string) error {
-	at, st, err := s.found(p.path, base)
-	p.dir, p.lora = filepath.Join(s.dir(at), "actor"), st.LoRA
-	return err
 }
 
 // snapshots is the folder of a model's weights that have no name.
@@ -118,18 +115,6 @@ func (s *Server) saveForSampler(_ *http.Request, in struct {
 	})
 }
 
-// sampler finds one, whose session has thereby been heard of.
-func (s *Server) sampler(id string) (*sampler, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.samplers[id]
-	if p == nil {
-		return nil, missing("sampling session", id)
-	}
-	p.owner.seen = time.Now()
-	return p, nil
-}
-
 func (s *Server) getSampler(r *http.Request, _ struct{}) (any, error) {
 	p, err := s.sampler(r.PathValue("sampler"))
 	if err != nil {
@@ -155,7 +140,7 @@ func (s *Server) joinSampler(_ *http.Request, in struct {
 // cache holds the weights of checkpoints that are sampled from, and some that were.
 type cache struct {
 	host   *host.Host
-	mu     sync.Mutex
+	mu     sync.Mutex         // guards loaded, and the fields of its values that say so
 	loaded map[string]*loaded // by dir
 }
 
@@ -198,11 +183,13 @@ func (c *cache) take(p *sampler) (*loaded, error) {
 
 func (c *cache) load(l *loaded, p *sampler) (err error) {
 	served := c.host.Model()
-	shape := served.Shape
-	shape.LoRA = p.lora
-	l.bytes = 4 * experiment.Trained(shape)
-	if p.lora.Rank > 0 {
-		l.policy, err = checkpoint.NewAdapter(served.Base, p.lora, torch.HeadLM, checkpoint.Ranks{}, p.dir, 0)
+	set, err := trainable(served, p.lora, p.dir, 0)
+	if err != nil {
+		return err
+	}
+	l.bytes = 4 * set.Count(served.Shape)
+	if set.Base() != "" {
+		l.policy, err = set.Attach(served.Base, torch.HeadLM, checkpoint.Ranks{})
 		return err
 	}
 	l.host, err = host.Open(context.Background(), host.Options{Dir: p.dir, Placement: served.Shape.Placement,

@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/serve"
 )
 
@@ -122,20 +121,19 @@ func (c *client) create(seq int, rank int) string {
 }
 
 // passesOf is a ForwardBackwardRequest with a cross entropy of the tokens.
-func passesOf(model string, seq int, ids []int32, forward int) []byte {
-	var targets []byte
-	for _, id := range ids[1:] {
-		targets = protowire.AppendFixed64(targets, uint64(id))
+func passesOf(t *testing.T, model string, seq int, ids []int32, forward bool) []byte {
+	t.Helper()
+	body, err := marshal(&forwardBackward{Model: model, Seq: int32(seq), Data: []*datum{plain(ids)}, Loss: "cross_entropy",
+		ForwardOnly: forward})
+	if err != nil {
+		t.Fatal(err)
 	}
-	tokens := appendMessage(nil, 1, appendMessage(nil, 1, appendList(nil, 1, ids[:len(ids)-1])))
-	d := appendEntry(tokens, 2, "target_tokens", appendNumber(appendMessage(nil, 1, targets), 3, dtypeInt64))
-	out := appendMessage(appendNumber(appendMessage(nil, 1, []byte(model)), 2, seq), 3, d)
-	return appendNumber(appendMessage(out, 4, []byte("cross_entropy")), 6, forward)
+	return body
 }
 
 func (c *client) passes(model string, seq int, ids []int32, forward int) string {
 	c.t.Helper()
-	status, data := c.send("POST", "forward_backward", passesOf(model, seq, ids, forward))
+	status, data := c.send("POST", "forward_backward", passesOf(c.t, model, seq, ids, forward == 1))
 	var out promised
 	if err := json.Unmarshal(data, &out); err != nil || status != http.StatusOK {
 		c.t.Fatalf("%d %s", status, data)
@@ -155,33 +153,17 @@ func (c *client) sampled(sampler string, seq int, prompt []int32) (tokens []int3
 		"prompt":          map[string]any{"chunks": []any{map[string]any{"type": "encoded_text", "tokens": prompt}}},
 		"sampling_params": map[string]any{"max_tokens": 12, "seed": 3, "temperature": 1, "top_p": 1, "top_k": -1, "stop": []int{}},
 		"prompt_logprobs": true})
-	floats := func(raw []byte) (out []float32) {
-		for _, x := range numbers(raw, dtypeFloat32) {
-			out = append(out, float32(x))
-		}
-		return out
+	var out sampleResponse
+	err := unmarshal(c.fetch(future["request_id"]), &out)
+	if err != nil || len(out.Sequences) != 1 {
+		c.t.Fatalf("%d sequences, %v", len(out.Sequences), err)
 	}
-	err := fields(c.fetch(future["request_id"]), func(number protowire.Number, v value) error {
-		switch number {
-		case 1:
-			return fields(v.bytes, func(number protowire.Number, v value) error {
-				switch number {
-				case 2:
-					for _, x := range numbers(v.bytes, dtypeInt32) {
-						tokens = append(tokens, int32(x))
-					}
-				case 3:
-					drawn = floats(v.bytes)
-				}
-				return nil
-			})
-		case 2:
-			before = floats(v.bytes)
-		}
-		return nil
-	})
-	if err != nil || len(tokens) != 12 {
-		c.t.Fatalf("%d tokens, %v", len(tokens), err)
+	for _, x := range numbers(out.Sequences[0].Tokens, dtypeInt32) {
+		tokens = append(tokens, int32(x))
+	}
+	drawn, before = floats(out.Sequences[0].Logprobs), floats(out.Logprobs)
+	if len(tokens) != 12 {
+		c.t.Fatalf("%d tokens", len(tokens))
 	}
 	return tokens, drawn, before
 }
@@ -213,11 +195,29 @@ func TestRequestsRunInOrder(t *testing.T) {
 	if got := c.result("optim_step", wrong); got["category"] != "user" {
 		t.Errorf("beta1 of 1: %v", got)
 	}
-	if got, _ := result(t, c.fetch(c.passes(m, 5, ids, 1))); got != after {
+	wrong = step(m, 5)
+	wrong["adam_params"].(map[string]any)["learning_rate"] = nil // as clients write NaN
+	if got := c.result("optim_step", wrong); got["category"] != "user" || !strings.Contains(fmt.Sprint(got), "learning_rate is null") {
+		t.Errorf("a learning rate of null: %v", got)
+	}
+	if got, _ := result(t, c.fetch(c.passes(m, 6, ids, 1))); got != after {
 		t.Errorf("afterwards %v, before %v", got, after)
 	}
 	if status, _ := c.try("optim_step", step("none", 1)); status != http.StatusNotFound {
 		t.Errorf("unknown model: %d", status)
+	}
+}
+
+// A model that is unloaded tells those whose turn has not come.
+func TestNobodyWaitsForAnUnloadedModel(t *testing.T) {
+	c := connect(t, nil)
+	m := c.create(0, 4)
+	waits := c.passes(m, 2, []int32{1, 2, 3}, 1)
+	if got := c.result("unload_model", map[string]any{"model_id": m}); got["type"] != "unload_model" {
+		t.Error(got)
+	}
+	if got := string(c.fetch(waits)); !strings.Contains(got, `"category":"user"`) || c.s.queued.Load() != 0 {
+		t.Errorf("%s; %d bytes wait", got, c.s.queued.Load())
 	}
 }
 
@@ -369,5 +369,34 @@ func TestHostileRequests(t *testing.T) {
 			"lora_config": map[string]any{"rank": rank}}); status != 400 {
 			t.Errorf("rank %d: %d", rank, status)
 		}
+	}
+}
+
+// What a killed server left unfinished is removed by the next, and what another is at work on stays.
+func TestLeftoversOfAKilledServerAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, "MODEL", snapshots, atomicfile.Prefix+"1-2345")
+	if err := os.MkdirAll(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := atomicfile.BeginDir(filepath.Join(dir, "OTHER"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Discard()
+	open(t, func(o *Options) { o.Dir = dir })
+	if atomicfile.Exists(left) || !atomicfile.Exists(busy.Path) {
+		t.Errorf("the leftover is there: %v; the work of another: %v", atomicfile.Exists(left), atomicfile.Exists(busy.Path))
+	}
+}
+
+// An address has no more than half of the sessions.
+func TestOneAddressCannotTakeAllSessions(t *testing.T) {
+	c := connect(t, nil)
+	for range maxSessions/2 - 1 { // connect has one
+		c.post("create_session", map[string]any{})
+	}
+	if status, text := c.send("POST", "create_session", []byte("{}")); status != http.StatusTooManyRequests {
+		t.Errorf("one more: %d %s", status, text)
 	}
 }

@@ -16,6 +16,7 @@ import (
 // session is a client, with what it holds.
 type session struct {
 	id     string
+	client string          // its address
 	ctx    context.Context // ends when the client says goodbye or falls silent
 	cancel context.CancelFunc
 	work   sync.WaitGroup // goroutines of its models and futures
@@ -27,31 +28,52 @@ type session struct {
 	samplers []*sampler
 }
 
+// maxSessions are open at a time, half of them of one address.
 const maxSessions = 256
 
-func (s *Server) createSession(*http.Request, json.RawMessage) (any, error) {
-	ss := &session{id: rand.Text(), seen: time.Now()}
+func (s *Server) createSession(r *http.Request, _ json.RawMessage) (any, error) {
+	ss := &session{id: rand.Text(), client: serve.Address(r.RemoteAddr), seen: time.Now()}
 	ss.ctx, ss.cancel = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sessions) >= maxSessions {
-		return nil, serve.Refuse(http.StatusTooManyRequests,
-			"%d sessions are open: close some, or wait until they fall silent", maxSessions)
+	own := 0
+	for _, one := range s.sessions {
+		if one.client == ss.client {
+			own++
+		}
+	}
+	if len(s.sessions) >= maxSessions || own >= maxSessions/2 {
+		return nil, serve.Refuse(http.StatusTooManyRequests, "%d sessions are open, %d of them of %s, which may have %d: "+
+			"close some, or wait until they fall silent", len(s.sessions), own, ss.client, maxSessions/2)
 	}
 	s.sessions[ss.id] = ss
 	return map[string]any{"type": "create_session", "session_id": ss.id}, nil
 }
 
-// session finds one, which has thereby been heard of.
-func (s *Server) session(id string) (*session, error) {
+// heard finds what a client names, whose session has thereby been heard of.
+func heard[T interface{ holder() *session }](s *Server, all map[string]T, id string, absent error) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ss := s.sessions[id]
-	if ss == nil {
-		return nil, gone("session", id)
+	one, here := all[id]
+	if !here {
+		return one, absent
 	}
-	ss.seen = time.Now()
-	return ss, nil
+	one.holder().seen = time.Now()
+	return one, nil
+}
+
+func (ss *session) holder() *session { return ss }
+func (m *model) holder() *session    { return m.owner }
+func (p *sampler) holder() *session  { return p.owner }
+
+func (s *Server) session(id string) (*session, error) {
+	return heard(s, s.sessions, id, gone("session", id))
+}
+func (s *Server) model(id string) (*model, error) {
+	return heard(s, s.models, id, missing("model", id))
+}
+func (s *Server) sampler(id string) (*sampler, error) {
+	return heard(s, s.samplers, id, missing("sampling session", id))
 }
 
 func (s *Server) heartbeat(_ *http.Request, in struct {

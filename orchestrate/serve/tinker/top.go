@@ -19,7 +19,7 @@ const (
 // top makes a TopkLogprobs of the tokens of a sequence from position first on: the k most likely tokens in the place of
 // each, at temperature 1, most likely first and of equal ones the lower id. The first token of a sequence has none.
 func (s *Server) top(ctx context.Context, h *host.Host, policy *torch.Model, ids []int32,
-	first, k int) ([]byte, error) {
+	first, k int) (*topLogprobs, error) {
 	vocabulary := int(h.Model().Shape.VocabSize)
 	if len(ids)*vocabulary > maxLogits {
 		return nil, serve.Bad("topk_prompt_logprobs", "the most likely tokens of %d positions are asked for, "+
@@ -48,8 +48,7 @@ func (s *Server) top(ctx context.Context, h *host.Host, policy *torch.Model, ids
 			best, scores = append(best, id), append(scores, float32(float64(row[id])-sum))
 		}
 	}
-	message := appendList(appendList(nil, 1, best), 2, scores)
-	return appendNumber(appendNumber(message, 3, k), 4, len(ids)-first), nil
+	return &topLogprobs{bytesOf(best), bytesOf(scores), uint32(k), uint32(len(ids) - first)}, nil
 }
 
 // logSum is the logarithm of the sum of e to each.

@@ -2,8 +2,11 @@ package tinker
 
 import (
 	"context"
+	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/serve"
@@ -16,12 +19,13 @@ func (s *Server) forwardBackward(r *http.Request, _ struct{}) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, problem := readForwardBackward(body)
-	return s.submit(in.model, in.seq, int64(len(body)), func(ctx context.Context, m *model) (any, error) {
+	var in forwardBackward
+	problem := unmarshal(body, &in) // in the middle of a message too, it says whose it is
+	return s.submit(in.Model, int64(in.Seq), int64(len(body)), func(ctx context.Context, m *model) (any, error) {
 		if problem != nil {
 			return nil, serve.Bad("", "the body is no ForwardBackwardRequest: %v", problem)
 		}
-		return m.passes(ctx, in)
+		return m.passes(ctx, &in)
 	})
 }
 
@@ -33,6 +37,23 @@ type adamParams struct {
 	Eps          float64 `json:"eps"`
 	WeightDecay  float64 `json:"weight_decay"`
 	ClipNorm     float64 `json:"grad_clip_norm"`
+}
+
+// readAdam refuses null, which is how clients write NaN and infinity: as 0 it would train nothing, or otherwise.
+func readAdam(data json.RawMessage) (p adamParams, err error) {
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(data, &given); err != nil || given == nil {
+		return p, serve.Bad("adam_params", "adam_params is missing, or no object: this server has AdamW alone")
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if string(given[name]) == "null" {
+			return p, serve.Bad("adam_params", "%s is null, expected a number (NaN and infinity arrive as null)", name)
+		}
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, serve.Bad("adam_params", "adam_params: %v", err)
+	}
+	return p, p.check()
 }
 
 func (p adamParams) check() error {
@@ -51,22 +72,19 @@ func (p adamParams) check() error {
 
 // optimStep changes the weights by the gradients since the last step, which are then zero.
 func (s *Server) optimStep(_ *http.Request, in struct {
-	ID    string      `json:"model_id"`
-	Seq   int64       `json:"seq_id"`
-	Adam  *adamParams `json:"adam_params"`
+	ID    string          `json:"model_id"`
+	Seq   int64           `json:"seq_id"`
+	Adam  json.RawMessage `json:"adam_params"`
 	Other *struct {
 		Type string `json:"type"`
 	} `json:"optimizer_params"`
 }) (any, error) {
 	return s.submit(in.ID, in.Seq, 0, func(_ context.Context, m *model) (any, error) {
-		if in.Adam == nil {
-			return nil, serve.Bad("adam_params", "adam_params is missing: this server has AdamW alone")
-		}
-		if err := in.Adam.check(); err != nil {
+		p, err := readAdam(in.Adam)
+		if err != nil {
 			return nil, err
 		}
-		p := *in.Adam
-		err := m.learner.Configure(train.Optimization{ClipGrad: p.ClipNorm,
+		err = m.learner.Configure(train.Optimization{ClipGrad: p.ClipNorm,
 			AdamW: torch.AdamW{Beta1: p.Beta1, Beta2: p.Beta2, Eps: p.Eps, WeightDecay: p.WeightDecay}})
 		if err != nil {
 			return nil, err

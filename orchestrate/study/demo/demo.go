@@ -4,7 +4,6 @@ package demo
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +19,12 @@ import (
 
 	"gyre/configs"
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/episodes"
 )
 
 // The files of the demo, below its folder.
@@ -58,38 +62,14 @@ func (d *Demo) Run(ctx context.Context) error {
 		return err
 	}
 	d.title("2/6  the levels: what training, demonstrations and validation begin with, and what random moves reach")
-	overlap, err := d.output(ctx, d.with("env", "overlap", configFile)...)
+	overlap, random, err := d.levels(ctx)
 	if err != nil {
 		return err
 	}
-	random, err := d.output(ctx, d.with("eval", configFile, "--random")...)
+	before, after, err := d.train(ctx)
 	if err != nil {
 		return err
 	}
-	random = lineOf(random, "success")
-	fmt.Fprintf(d.Stdout, "%s\n%s\n", overlap, random)
-
-	d.title("3/6  warm start: supervised fine-tuning on a teacher of shortest paths who errs in seven turns of ten")
-	if len(d.checkpoints(warmStart)) == 0 {
-		if err := os.RemoveAll(filepath.Join(d.Dir, warmStart)); err != nil { // an interrupted warm start is repeated
-			return err
-		}
-		if err := d.gyre(ctx, d.with("sft", configFile, "run.name=demo-sft", "run.validate_every=0")...); err != nil {
-			return err
-		}
-	}
-	before := d.checkpoints(warmStart)[0] + "/actor"
-
-	d.title("4/6  reinforcement learning: GRPO, groups without reward variance filtered out")
-	if err := d.gyre(ctx, d.with("train", configFile, "model.path="+before, "--resume")...); err != nil {
-		return err
-	}
-	steps := d.checkpoints(run)
-	if len(steps) == 0 {
-		return fmt.Errorf("%s has no checkpoint after training", filepath.Join(d.Dir, run))
-	}
-	after := steps[len(steps)-1] + "/actor"
-
 	d.title("5/6  where the gradient comes from: groups sorted by the standard deviation of their rewards, before " +
 		"and after training")
 	if err := d.analyse(ctx, before, after); err != nil {
@@ -116,6 +96,43 @@ func (d *Demo) Run(ctx context.Context) error {
 	return nil
 }
 
+// levels tells how much the sets of levels have in common, and what random moves reach on them.
+func (d *Demo) levels(ctx context.Context) (overlap, random string, err error) {
+	if overlap, err = d.output(ctx, d.with("env", "overlap", configFile)...); err != nil {
+		return "", "", err
+	}
+	if random, err = d.output(ctx, d.with("eval", configFile, "--random")...); err != nil {
+		return "", "", err
+	}
+	random = lineOf(random, "success")
+	fmt.Fprintf(d.Stdout, "%s\n%s\n", overlap, random)
+	return overlap, random, nil
+}
+
+// train goes from the untrained policy to one before reinforcement learning and one after it.
+func (d *Demo) train(ctx context.Context) (before, after string, err error) {
+	d.title("3/6  warm start: supervised fine-tuning on a teacher of shortest paths who errs in seven turns of ten")
+	if len(d.checkpoints(warmStart)) == 0 {
+		if err := os.RemoveAll(filepath.Join(d.Dir, warmStart)); err != nil { // an interrupted warm start is repeated
+			return "", "", err
+		}
+		if err := d.gyre(ctx, d.with("sft", configFile, "run.name=demo-sft", "run.validate_every=0")...); err != nil {
+			return "", "", err
+		}
+	}
+	before = d.checkpoints(warmStart)[0] + "/actor"
+
+	d.title("4/6  reinforcement learning: GRPO, groups without reward variance filtered out")
+	if err := d.gyre(ctx, d.with("train", configFile, "model.path="+before, "--resume")...); err != nil {
+		return "", "", err
+	}
+	steps := d.checkpoints(run)
+	if len(steps) == 0 {
+		return "", "", fmt.Errorf("%s has no checkpoint after training", filepath.Join(d.Dir, run))
+	}
+	return before, steps[len(steps)-1] + "/actor", nil
+}
+
 const closing = `
   runs/demo/report.html             the run on one page
   runs/demo/plots/training.png      the curves
@@ -131,6 +148,11 @@ To go on:
   gyre train configs/demo.toml model.path=%[1]s run.name=no-filter filter.strategy=none
 `
 
+// moments name the policies that training begins and ends with.
+func moments(before, after string) []struct{ name, policy string } {
+	return []struct{ name, policy string }{{"before", before}, {"after", after}}
+}
+
 // analyse measures the gradient before and after training, for both forms of the advantage, and draws it.
 func (d *Demo) analyse(ctx context.Context, before, after string) error {
 	draw := []string{"plot", "signal", "--title", "Demo: where the gradient of the task comes from", "--out",
@@ -138,7 +160,7 @@ func (d *Demo) analyse(ctx context.Context, before, after string) error {
 	for _, form := range []struct{ key, name string }{
 		{"false", "centred returns"}, {"true", "returns divided by their std"},
 	} {
-		for _, moment := range []struct{ name, policy string }{{"before", before}, {"after", after}} {
+		for _, moment := range moments(before, after) {
 			out := fmt.Sprintf("%s/%s-norm_by_std-%s", analyses, moment.name, form.key)
 			draw = append(draw, fmt.Sprintf("%s/%s training=%s", form.name, moment.name, out))
 			if d.exists(out, "metrics.jsonl") {
@@ -158,14 +180,10 @@ func (d *Demo) analyse(ctx context.Context, before, after string) error {
 // writeConfig puts the configuration where the demo's commands, and the reader's own, look for it. A file that is
 // there stays.
 func (d *Demo) writeConfig() error {
-	path := filepath.Join(d.Dir, configFile)
 	if d.exists(configFile) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, func(w io.Writer) error {
+	return atomicfile.Write(filepath.Join(d.Dir, configFile), func(w io.Writer) error {
 		_, err := w.Write(configs.Demo)
 		return err
 	})
@@ -176,11 +194,9 @@ func (d *Demo) exists(path ...string) bool {
 }
 
 // checkpoints are a run's global_step_N folders, relative to the demo's, the newest last.
-func (d *Demo) checkpoints(run string) []string {
-	found, _ := filepath.Glob(filepath.Join(d.Dir, run, "global_step_*", "manifest.json")) // the pattern is well-formed
-	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
-	for i, path := range found {
-		found[i] = run + "/" + filepath.Base(filepath.Dir(path))
+func (d *Demo) checkpoints(run string) (found []string) {
+	for _, c := range (&rundir.Run{Dir: filepath.Join(d.Dir, run)}).Checkpoints() {
+		found = append(found, run+"/"+filepath.Base(c.Path))
 	}
 	return found
 }
@@ -244,4 +260,53 @@ func lineOf(text, word string) string {
 		}
 	}
 	return ""
+}
+
+// shownLevels is how many held-out levels are played to find one that training has changed.
+const shownLevels = 32
+
+// boards plays some held-out levels with both policies and draws one that only the trained policy solves.
+func (d *Demo) boards(ctx context.Context, before, after string) error {
+	var played [2][]*episode.Episode
+	for i, moment := range moments(before, after) {
+		out := analyses + "/levels-" + moment.name + ".jsonl"
+		if _, err := d.output(ctx, d.with("eval", configFile, "--checkpoint", moment.policy, "--output", out,
+			fmt.Sprintf("validation.envs.0.groups=%d", shownLevels))...); err != nil {
+			return err
+		}
+		var err error
+		if played[i], err = episode.ReadFile(filepath.Join(d.Dir, out)); err != nil {
+			return err
+		}
+	}
+	chosen := 0
+	for i := range min(len(played[0]), len(played[1])) {
+		if !played[0][i].Success && played[1][i].Success {
+			chosen = i
+			break
+		}
+	}
+	c, err := config.Load(filepath.Join(d.Dir, configFile),
+		append([]string{"model.path=" + filepath.Join(d.Dir, model)}, d.Overrides...))
+	if err != nil {
+		return err
+	}
+	tokenizer, err := chat.Load(filepath.Join(d.Dir, model))
+	if err != nil {
+		return err
+	}
+	player := rollout.NewPlayer(tokenizer, nil, c.Rollout, c.Rewards, 0)
+	defer player.Close()
+	fmt.Fprintln(d.Stdout, "One held-out level, before and after training: # wall, P player, X box, O target, S "+
+		"player on target, √ box on target.")
+	for i, moment := range moments(before, after) {
+		e := played[i][chosen]
+		frames, err := player.Replay(ctx, c.Validation.Envs[0], e)
+		if err != nil {
+			return fmt.Errorf("showing the level: %w", err)
+		}
+		fmt.Fprintf(d.Stdout, "\n%s training: %s\n\n%s", moment.name, episode.Verdict(e.Success, e.Unjudged),
+			episodes.Strip(frames, 78))
+	}
+	return nil
 }

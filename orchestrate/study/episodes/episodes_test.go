@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	_ "gyre/envs/builtin"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/study/episodes"
 	"gyre/orchestrate/study/episodes/episodetest"
 )
@@ -255,5 +257,44 @@ func TestStaleness(t *testing.T) {
 	column := v.Tokens.Columns["staleness"]
 	if column == nil || column[v.Turns[0].Reply] != 2 || v.Notes["staleness"] != "" {
 		t.Errorf("staleness %v, notes %v", column, v.Notes)
+	}
+}
+
+// A reply is taken apart in the form of its family, thinking that the prompt has begun included.
+func TestPartsOfOtherFamilies(t *testing.T) {
+	_, dir := open(t)
+	actor := filepath.Join(dir, "global_step_1", "actor")
+	if err := os.WriteFile(filepath.Join(actor, "chat_template.jinja"), []byte("{# <function= #}"+chat.ChatML), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tokenizer, err := chat.Load(actor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &episode.Episode{Tag: "sokoban", Stop: episode.Turns}
+	for sampled, text := range []string{"<|im_start|>user\nadd<|im_end|>\n<|im_start|>assistant\n<think>", "Hm.</think>\nSo:\n" +
+		"<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call><|im_end|>"} {
+		ids, err := tokenizer.EncodeMarkup(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sampled == 1 {
+			e.Turns = []episode.Turn{{Reply: len(e.IDs), End: len(e.IDs) + len(ids)}}
+		}
+		e.IDs = append(e.IDs, ids...)
+		e.Mask = append(e.Mask, slices.Repeat([]bool{sampled == 1}, len(ids))...)
+	}
+	path := filepath.Join(dir, "rollouts", "step_4.jsonl")
+	if err := episode.WriteFile(path, []*episode.Episode{e}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := episodes.Open(path, actor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []episodes.Part{{Kind: "thought", Text: "Hm."}, {Kind: "text", Text: "So:"},
+		{Kind: "call", Text: `{"name": "add", "arguments": {"a": "1"}}`}}
+	if got := viewed(t, s, 0).Turns[0].Parts; !slices.Equal(got, want) {
+		t.Errorf("parts %+v, want %+v", got, want)
 	}
 }

@@ -3,7 +3,6 @@ package episodes
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -32,14 +31,8 @@ func (f Filter) Check() error {
 
 // fits reports whether an entry is wanted, its text aside.
 func (f Filter) fits(e Entry) bool {
-	low, high := math.Inf(-1), math.Inf(1)
-	if f.Low != nil {
-		low = *f.Low
-	}
-	if f.High != nil {
-		high = *f.High
-	}
-	return (f.Tag == "" || f.Tag == e.Tag) && (f.Stop == "" || f.Stop == e.Stop) && e.Score >= low && e.Score <= high &&
+	return (f.Tag == "" || f.Tag == e.Tag) && (f.Stop == "" || f.Stop == e.Stop) &&
+		(f.Low == nil || e.Score >= *f.Low) && (f.High == nil || e.Score <= *f.High) &&
 		e.Tokens >= f.Shortest && (f.Longest == 0 || e.Tokens <= f.Longest) &&
 		(f.Task == "" || f.Task == e.Task) &&
 		(f.Groups == nil || slices.Contains(f.Groups, e.Group)) &&

@@ -11,6 +11,8 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/chat/replies"
 )
 
 // Message is what a prompt says under one role.
@@ -111,36 +113,46 @@ func (v *View) messages(from, to int) (out []Message) {
 	return out
 }
 
-// blocks are the parts of a reply that have a form; one that is not closed goes to the reply's end.
+// blocks are the parts of a text that have a form; one that is not closed goes to the text's end. A call among them is
+// one that could not be read.
 var blocks = regexp.MustCompile(`(?s)<(think|answer|tool_call)>(.*?)(?:</(?:think|answer|tool_call)>|$)`)
 
 var kinds = map[string]string{"think": "thought", "answer": "action", "tool_call": "call"}
 
 // parts takes a reply apart. A block that the prompt has begun counts.
-func (v *View) parts(from, reply, end int) (out []Part) {
-	var said strings.Builder
-	for _, begun := range []string{"<think>", "<answer>"} {
-		if strings.HasSuffix(strings.Join(v.Tokens.Text[from:reply], ""), begun) {
-			said.WriteString(begun)
-		}
-	}
-	for t := reply; t < end; t++ {
-		if !v.special(t) {
-			said.WriteString(v.Tokens.Text[t])
-		}
-	}
-	text, at := said.String(), 0
+func (s *Source) parts(v *View, reply, end int) (out []Part) {
 	add := func(kind, text string) {
 		if text = strings.Trim(text, "\n"); strings.TrimSpace(text) != "" {
 			out = append(out, Part{kind, text})
 		}
 	}
-	for _, m := range blocks.FindAllStringSubmatchIndex(text, -1) {
-		add("text", text[at:m[0]])
-		add(kinds[text[m[2]:m[3]]], text[m[4]:m[5]])
-		at = m[1]
+	read := []replies.Part{{Kind: replies.Content, Text: strings.Join(v.Tokens.Text[reply:end], "")}}
+	if s.tokenizer != nil {
+		some := []chat.Tool{{}} // calls are read whatever was offered
+		read = s.tokenizer.ReadReply(v.Tokens.ID[:reply], v.Tokens.ID[reply:end], some)
 	}
-	add("text", text[at:])
+	for i, p := range read {
+		switch p.Kind {
+		case replies.Thinking:
+			add("thought", p.Text)
+			continue
+		case replies.Calls:
+			add("call", p.Call.String())
+			continue
+		}
+		text, at := p.Text, 0
+		for _, begun := range []string{"<think>", "<answer>"} {
+			if i == 0 && strings.HasSuffix(strings.Join(v.Tokens.Text[:reply], ""), begun) {
+				text = begun + text
+			}
+		}
+		for _, m := range blocks.FindAllStringSubmatchIndex(text, -1) {
+			add("text", text[at:m[0]])
+			add(kinds[text[m[2]:m[3]]], text[m[4]:m[5]])
+			at = m[1]
+		}
+		add("text", text[at:])
+	}
 	return out
 }
 

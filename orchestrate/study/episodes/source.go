@@ -7,19 +7,20 @@
 package episodes
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"gyre/internal/lines"
+	"gyre/internal/quote"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/model/chat"
@@ -38,7 +39,7 @@ type Source struct {
 	tokenizer *chat.Tokenizer // nil where none was found, and why
 	problem   error
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards indexes
 	indexes map[string]index
 }
 
@@ -117,6 +118,7 @@ type Entry struct {
 	Task       string             `json:"task"` // tag/seed: equal where the environment is
 	Score      float64            `json:"score"`
 	Success    bool               `json:"success"`
+	Unjudged   bool               `json:"unjudged,omitempty"` // nobody knows whether it is one
 	Stop       string             `json:"stop"`
 	Turns      int                `json:"turns"`
 	Tokens     int                `json:"tokens"`
@@ -138,29 +140,20 @@ func (s *Source) Index(f rundir.Stored) ([]Entry, error) {
 	if ok && known.changed.Equal(info.ModTime()) && known.size == info.Size() {
 		return known.entries, nil
 	}
-	file, err := os.Open(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
 	var list []Entry
-	reader, at := bufio.NewReaderSize(file, 1<<16), int64(0)
-	for number := 1; ; number++ {
-		line, err := reader.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 {
-			e, problem := newEntry(line, len(list))
-			if problem != nil {
-				return nil, fmt.Errorf("%s:%d: %w", f.Path, number, problem)
-			}
-			e.Kind, e.file, e.at, e.length = f.Kind, f, at, int64(len(line))
-			list = append(list, e)
-		}
-		if at += int64(len(line)); errors.Is(err, io.EOF) {
-			break
-		}
+	for line, err := range lines.Read(f.Path) {
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Path, err)
+			return nil, err
 		}
+		if len(line.Text) == 0 {
+			continue
+		}
+		e, err := newEntry(line.Text, len(list))
+		if err != nil {
+			return nil, line.Fault(err)
+		}
+		e.Kind, e.file, e.at, e.length = f.Kind, f, line.From, line.To-line.From
+		list = append(list, e)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,19 +170,23 @@ func newEntry(line []byte, position int) (Entry, error) {
 		Entry
 		Episode    *int                    `json:"episode"`
 		Score      *float64                `json:"score"`
+		Success    *bool                   `json:"success"`
 		IDs        json.RawMessage         `json:"ids"`
 		Turns      []json.RawMessage       `json:"turns"`
 		Rewards    [][2]float64            `json:"rewards"`
 		Components map[string][][2]float64 `json:"components"`
 	}
 	if err := json.Unmarshal(line, &own); err != nil {
-		return Entry{}, fmt.Errorf("not an episode: %w", err)
+		return Entry{}, fmt.Errorf("not an episode: %w", quote.JSON(err))
 	}
 	e := own.Entry
 	e.Turns, e.Tokens = len(own.Turns), bytes.Count(own.IDs, []byte{','})+1
 	e.Episode, e.Score = position, total(own.Rewards)
 	if e.Task = fmt.Sprintf("%s/%d", e.Tag, e.Seed); own.Episode != nil {
 		e.Episode = *own.Episode
+	}
+	if e.Unjudged = own.Success == nil; !e.Unjudged {
+		e.Success = *own.Success
 	}
 	if own.Score != nil {
 		e.Score = *own.Score
@@ -210,22 +207,15 @@ func total(pairs [][2]float64) (sum float64) {
 	return sum
 }
 
-// line is an episode's in its file.
-func (e Entry) line() ([]byte, error) {
+// decode reads the whole episode.
+func (e Entry) decode() (*episode.Episode, error) {
 	file, err := os.Open(e.file.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	line := make([]byte, e.length)
-	_, err = file.ReadAt(line, e.at)
-	return line, err
-}
-
-// decode reads the whole episode.
-func (e Entry) decode() (*episode.Episode, error) {
-	line, err := e.line()
-	if err != nil {
+	if _, err := file.ReadAt(line, e.at); err != nil {
 		return nil, err
 	}
 	full, err := episode.Decode(bytes.TrimSpace(line), e.Episode)
@@ -246,8 +236,8 @@ func (s *Source) open() {
 			s.config = c
 			places = append(places, c.Model.Path)
 		}
-		s.problem = errors.New("the run has neither checkpoints nor a readable configuration: --model names a folder " +
-			"with a tokenizer")
+		s.problem = errors.New("the run has neither checkpoints nor a readable configuration: gyre episodes --model " +
+			"names a folder with a tokenizer")
 		for _, place := range places {
 			if place == "" {
 				continue
@@ -257,4 +247,18 @@ func (s *Source) open() {
 			}
 		}
 	})
+}
+
+// Problem is why no tokenizer was found; nil where there is one.
+func (s *Source) Problem() error {
+	s.open()
+	return s.problem
+}
+
+// Decode is what tokens say, or their numbers where there is no tokenizer.
+func (s *Source) Decode(ids []int32) string {
+	if s.Problem() != nil {
+		return strings.Trim(fmt.Sprint(ids), "[]")
+	}
+	return s.tokenizer.Decode(ids, false)
 }

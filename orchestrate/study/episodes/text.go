@@ -11,6 +11,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"gyre/internal/quote"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/rollout"
 )
 
 // margin is what stands before the text of a turn: its kind and a bar.
@@ -19,12 +21,8 @@ const margin = 13
 // Text is the episode in lines of at most width characters. What others wrote cannot move a cursor.
 func (v *View) Text(width int) string {
 	var out strings.Builder
-	outcome := "not solved"
-	if v.Success {
-		outcome = "solved"
-	}
 	head := fmt.Sprintf("%s %d, group %d, episode %d: %s, seed %d, %s, score %.4g, tokens %d, ended: %s", v.Kind,
-		v.Step, v.Group, v.Episode, quote.Lines(v.Tag), v.Seed, outcome, v.Score, v.Entry.Tokens,
+		v.Step, v.Group, v.Episode, quote.Lines(v.Tag), v.Seed, episode.Verdict(v.Success, v.Unjudged), v.Score, v.Entry.Tokens,
 		cmp.Or(v.Stop, "unknown"))
 	for line := range strings.Lines(text.WrapSoft(head, width)) {
 		fmt.Fprintln(&out, strings.TrimRight(line, " \n"))
@@ -45,9 +43,13 @@ func (v *View) Text(width int) string {
 	}
 	block("task", v.Label)
 	block("answer", v.Gold)
-	boards := []Board{{"start", v.Start}}
+	frames := []rollout.Frame{{Board: v.Start}}
 	for i, turn := range v.Turns {
-		fmt.Fprintf(&out, "\nturn %d\n", i+1)
+		ended := ""
+		if turn.Cut {
+			ended = ", its reply cut off by max_tokens"
+		}
+		fmt.Fprintf(&out, "\nturn %d%s\n", i+1, ended)
 		for _, m := range turn.Messages {
 			block(cmp.Or(m.Role, "prompt"), m.Text)
 		}
@@ -55,10 +57,10 @@ func (v *View) Text(width int) string {
 			block(p.Kind, p.Text)
 		}
 		block("reward", rewards(turn.Reward, turn.Components))
-		boards = append(boards, Board{cmp.Or(strings.ToLower(strings.Join(turn.Actions, ", ")), "(none)"), turn.Board})
+		frames = append(frames, rollout.Frame{Actions: turn.Actions, Board: turn.Board})
 	}
 	if v.Start != "" {
-		fmt.Fprintf(&out, "\nboards, after the actions above each\n\n%s", Strip(boards, width-2))
+		fmt.Fprintf(&out, "\nboards, after the actions above each\n\n%s", Strip(frames, width-2))
 	}
 	return strings.TrimRight(out.String(), "\n") + "\n"
 }
@@ -72,15 +74,16 @@ func rewards(sum float64, components map[string]float64) string {
 	return said
 }
 
-// Board is a picture in characters and what stands above it.
-type Board struct{ Head, Text string }
-
-// Strip draws boards side by side in rows of at most width columns.
-func Strip(boards []Board, width int) string {
-	blocks := make([][]string, len(boards))
+// Strip draws boards side by side, with the actions above each, in rows of at most width columns.
+func Strip(frames []rollout.Frame, width int) string {
+	blocks := make([][]string, len(frames))
 	columns, lines := 0, 0
-	for i, b := range boards {
-		blocks[i] = append([]string{b.Head}, strings.Split(b.Text, "\n")...)
+	for i, f := range frames {
+		head := cmp.Or(strings.ToLower(strings.Join(f.Actions, ", ")), "(none)")
+		if i == 0 {
+			head = "start"
+		}
+		blocks[i] = append([]string{head}, strings.Split(f.Board, "\n")...)
 		lines = max(lines, len(blocks[i]))
 		for _, line := range blocks[i] {
 			columns = max(columns, utf8.RuneCountInString(line)+3)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -33,6 +34,7 @@ type Turn struct {
 	End        int                `json:"end"`
 	Messages   []Message          `json:"messages"`
 	Parts      []Part             `json:"parts"`
+	Cut        bool               `json:"cut,omitempty"` // the reply, by rollout.max_tokens
 	Reward     float64            `json:"reward"`
 	Components map[string]float64 `json:"components,omitempty"`
 	Actions    []string           `json:"actions,omitempty"` // that were carried out, where the episode could be replayed
@@ -92,9 +94,10 @@ func (s *Source) View(ctx context.Context, entry Entry) (*View, error) {
 		return nil, err
 	}
 	at := 0
-	for _, turn := range e.Turns {
-		t := Turn{From: at, Reply: turn.Reply, End: turn.End, Components: map[string]float64{}}
-		t.Messages, t.Parts = v.messages(at, turn.Reply), v.parts(at, turn.Reply, turn.End)
+	for i, turn := range e.Turns {
+		t := Turn{From: at, Reply: turn.Reply, End: turn.End, Cut: slices.Contains(e.Cut, i),
+			Components: map[string]float64{}}
+		t.Messages, t.Parts = v.messages(at, turn.Reply), s.parts(v, turn.Reply, turn.End)
 		for _, r := range e.Rewards {
 			t.Reward += r.Value * within(r.Token, at, turn.End)
 		}
@@ -165,7 +168,7 @@ func (s *Source) columns(e *episode.Episode, v *View) error {
 		v.Notes["logprob"] = "not recorded: the log-probs of these tokens are not those of the policy"
 	}
 	v.staleness(e, put)
-	v.note("not recorded: only episodes of training steps are learned from")
+	v.note("not recorded: only episodes of training steps are trained on")
 	if v.Kind != "step" {
 		return nil
 	}
@@ -179,7 +182,7 @@ func (s *Source) columns(e *episode.Episode, v *View) error {
 	case err != nil:
 		return err
 	case !kept:
-		v.note("none: the filter has dropped the group, nothing was learned from it")
+		v.note("none: the filter has dropped the group, nothing was trained on it")
 		return nil
 	}
 	for name, pairs := range map[string]episode.Pairs{"advantage": learned.Advantages, "ratio": learned.Ratios,

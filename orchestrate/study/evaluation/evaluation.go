@@ -150,18 +150,9 @@ func ByTurns(title string, list []Result, sources []config.Env, dir string) (*ta
 	}
 	f := figure.Figure{Title: title, Columns: 1, Width: 5.2, Height: 3, Panels: []figure.Panel{p},
 		Caption: fmt.Sprintf("bands: 95 %% intervals over %d episodes", len(list[0].Episodes))}
-	var paths []string
-	for ending, write := range map[string]func(io.Writer) error{
-		".csv":  all.WriteCSV,
-		".json": func(w io.Writer) error { return table.WriteJSONList(w, all) },
-		".png":  func(w io.Writer) error { return f.PNG(w, figure.PrintDPI) },
-	} {
-		path := filepath.Join(dir, "success_by_turns"+ending)
-		if err := atomicfile.Write(path, write); err != nil {
-			return nil, nil, err
-		}
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return brief, paths, nil
+	path := filepath.Join(dir, "success_by_turns")
+	paths := []string{path + ".csv", path + ".json", path + ".png"}
+	return brief, paths, cmp.Or(atomicfile.Write(paths[0], all.WriteCSV),
+		atomicfile.Write(paths[1], func(w io.Writer) error { return table.WriteJSONList(w, all) }),
+		f.Save(paths[2], figure.PrintDPI))
 }

@@ -28,6 +28,7 @@ const (
 	wilson    Method = "Wilson's over tasks, each solved always or never"
 	student   Method = "Student's, clustered by task"
 	bootstrap Method = "bootstrap over tasks, as they are few"
+	three     Method = "rule of three over tasks, as they are alike"
 )
 
 // clusters are the sums and counts of a measure by task. Episodes of a task share what makes it hard, so that only
@@ -70,40 +71,64 @@ func (c clusters) deviation() float64 {
 
 // interval is the mean with its interval, and how that was made; share says that values lie between 0 and 1. The
 // bootstrap's percentiles are widened for few tasks (Hesterberg 2015, What
-// Teachers Should Know About the Bootstrap, 5.3).
-func (c clusters) interval(share bool) (mean, low, high float64, how Method) {
-	n := float64(len(c.sums))
-	mean = c.mean()
-	whole := true
+// Teachers Should Know About the Bootstrap, 5.3). Tasks that are alike say nothing of how far others lie from them: the
+// rule of three bounds how many there are (Hanley and Lippman-Hand 1983), which bounds a share alone.
+func (c clusters) interval(share bool) (e statistics.Estimate, how Method) {
+	n, mean, whole, alike := float64(len(c.sums)), c.mean(), true, true
 	for i, sum := range c.sums {
 		whole = whole && (sum == 0 || sum == c.counts[i])
+		alike = alike && sum*c.counts[0] == c.sums[0]*c.counts[i]
 	}
 	switch {
 	case share && whole: // a task is all or nothing
-		low, high = statistics.Wilson(mean, len(c.sums), confidence)
-		return mean, low, high, wilson
+		return statistics.Wilson(mean, len(c.sums), confidence), wilson
 	case n < 2:
-		return mean, math.NaN(), math.NaN(), student
+		return statistics.Estimate{Value: mean, Low: math.NaN(), High: math.NaN()}, student
+	case alike && share:
+		return statistics.Estimate{Value: mean, Low: max(mean-3/n, 0), High: min(mean+3/n, 1)}, three
+	case alike:
+		return statistics.Estimate{Value: mean, Low: math.NaN(), High: math.NaN()}, three
 	case n < few:
 		widened := distuv.UnitNormal.CDF(math.Sqrt(n/(n-1)) * statistics.Student((1+confidence)/2, n-1))
 		tasks := make([]float64, len(c.sums))
 		for i := range tasks {
 			tasks[i] = float64(i)
 		}
-		low, high = statistics.Bootstrap(2*widened-1, func(drawn ...[][]float64) float64 {
+		return statistics.Bootstrap(2*widened-1, func(drawn ...[][]float64) float64 {
 			sum, count := 0.0, 0.0
 			for _, i := range drawn[0][0] {
 				sum, count = sum+c.sums[int(i)], count+c.counts[int(i)]
 			}
 			return sum / count
-		}, [][]float64{tasks})
-		return mean, low, high, bootstrap
+		}, [][]float64{tasks}), bootstrap
 	}
 	half := statistics.Student((1+confidence)/2, n-1) * c.deviation()
-	if low, high = mean-half, mean+half; share {
-		low, high = max(low, 0), min(high, 1)
+	if e = (statistics.Estimate{Value: mean, Low: mean - half, High: mean + half}); share {
+		e.Low, e.High = max(e.Low, 0), min(e.High, 1)
 	}
-	return mean, low, high, student
+	return e, student
+}
+
+// ofDifferences is the mean of differences by task with its interval. Of successes that are each won, lost or even it
+// is Bonett and Price's (2012), which adds one to the pairs won and to those lost, so that few pairs that are all even
+// do not look like a proof; where all are alike the rule of three's.
+func ofDifferences(differences []float64, successes bool) statistics.Estimate {
+	n, won, lost, whole := float64(len(differences)), 1.0, 1.0, true
+	for _, d := range differences {
+		won, lost, whole = won+max(d, 0), lost+max(-d, 0), whole && d == math.Trunc(d)
+	}
+	c := clusters{differences, slices.Repeat([]float64{1}, len(differences)), len(differences)}
+	e, how := c.interval(false)
+	switch {
+	case !successes || n == 0:
+	case whole:
+		won, lost = won/(n+2), lost/(n+2)
+		half := distuv.UnitNormal.Quantile((1+confidence)/2) * math.Sqrt((won+lost-(won-lost)*(won-lost))/(n+2))
+		e.Low, e.High = max(won-lost-half, -1), min(won-lost+half, 1)
+	case how == three:
+		e.Low, e.High = max(e.Value-3/n, -1), min(e.Value+3/n, 1)
+	}
+	return e
 }
 
 // Intervals says in a sentence how the intervals of results were made.
@@ -113,7 +138,7 @@ func Intervals(list []Result) string {
 		for _, tag := range tagsOf(r.Episodes) {
 			own := ofTag(r.Episodes, tag)
 			c := cluster(own, success)
-			_, _, _, how := c.interval(true)
+			_, how := c.interval(true)
 			part := fmt.Sprintf("%s %d tasks, %d episodes (%s)", tag, len(c.sums), len(own), how)
 			if !slices.Contains(parts, part) {
 				parts = append(parts, part)
@@ -128,8 +153,8 @@ func Intervals(list []Result) string {
 
 // cell is a share with its interval for people.
 func (c clusters) cell() table.Cell {
-	mean, low, high, _ := c.interval(true)
-	out := table.PercentBetween(mean, low, high)
+	share, _ := c.interval(true)
+	out := table.PercentBetween(share)
 	out.Text += fmt.Sprintf(" of %d", c.episodes)
 	return out
 }
@@ -141,6 +166,9 @@ func (c clusters) cell() table.Cell {
 func passes(episodes []*episode.Episode) (names []string, shares map[string]clusters) {
 	shares = map[string]clusters{}
 	for _, tag := range tagsOf(episodes) {
+		if unjudged(episodes, tag) {
+			continue
+		}
 		c := cluster(ofTag(episodes, tag), success)
 		names = append(names, tag+"/success")
 		shares[tag+"/success"] = c

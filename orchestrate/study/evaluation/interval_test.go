@@ -3,6 +3,7 @@ package evaluation
 import (
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,11 +42,11 @@ func TestClusteredIntervalsCover(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, uint64(c.tasks)))
 		covered := 0
 		for range studies {
-			mean, low, high, how := cluster(simulated(random, c.tasks, c.members, 0), success).interval(true)
-			if how != c.how || low > mean || high < mean {
-				t.Fatalf("%d tasks: %v in [%v, %v], %s", c.tasks, mean, low, high, how)
+			e, how := cluster(simulated(random, c.tasks, c.members, 0), success).interval(true)
+			if how != c.how || e.Low > e.Value || e.High < e.Value {
+				t.Fatalf("%d tasks: %+v, %s", c.tasks, e, how)
 			}
-			if low <= 0.45 && 0.45 <= high {
+			if e.Low <= 0.45 && 0.45 <= e.High {
 				covered++
 			}
 		}
@@ -79,8 +80,8 @@ func TestIntervalsUntilAWidthCover(t *testing.T) {
 				}
 				rounds = next(done, width, c.wanted)
 			}
-			_, low, high, _ := cluster(list[0].Episodes, success).interval(true)
-			if low <= 0.45 && 0.45 <= high {
+			e, _ := cluster(list[0].Episodes, success).interval(true)
+			if e.Low <= 0.45 && 0.45 <= e.High {
 				covered++
 			}
 		}
@@ -141,6 +142,20 @@ func TestKeep(t *testing.T) {
 	keep := Keep{Dir: dir}
 	c := &config.Config{}
 	c.Validation.Envs = sources
+	script := filepath.Join(dir, "reward.py")
+	c.Rewards = []config.Reward{{Options: map[string]any{"command": []any{"python3", script}}}}
+	judges := func(text string) Identity {
+		if err := os.WriteFile(script, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		of, err := Identify(c, "build", "weights", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return of
+	}
+	rejudged := judges("another reward")
+	judges("a reward")
 	of, err := Identify(c, "build", "weights", "")
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +164,9 @@ func TestKeep(t *testing.T) {
 		Success: true, Stop: "terminated", Metrics: map[string]float64{"success": 1, "num_turns": 1}}
 	round := &session.Evaluation{Episodes: []*episode.Episode{e}, Parameters: 9}
 	round.Summarize()
+	if again := judges("a reward"); again != of {
+		t.Errorf("the same reward: %v, want %v", again, of)
+	}
 	if err := keep.add(of, 2, "a", round); err != nil {
 		t.Fatal(err)
 	}
@@ -164,6 +182,7 @@ func TestKeep(t *testing.T) {
 	}
 	for name, absent := range map[string]func() *session.Evaluation{
 		"another round":    func() *session.Evaluation { e, _ := keep.find(of, 1); return e },
+		"another reward":   func() *session.Evaluation { e, _ := keep.find(rejudged, 2); return e },
 		"another setting":  func() *session.Evaluation { e, _ := keep.find(other, 2); return e },
 		"played anew":      func() *session.Evaluation { e, _ := Keep{dir, true}.find(of, 2); return e },
 		"without identity": func() *session.Evaluation { e, _ := keep.find(Identity{}, 2); return e },

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"gyre/internal/atomicfile"
@@ -31,26 +29,25 @@ type Identity struct {
 
 // Identify names the tasks and settings of a configuration whose tokenizer lies in a directory.
 func Identify(c *config.Config, build, model, tokenizer string) (Identity, error) {
-	var levels []string // the files that options name
-	for _, e := range c.Validation.Envs {
-		for _, key := range slices.Sorted(maps.Keys(e.Options)) {
-			if path, ok := e.Options[key].(string); ok {
-				levels = append(levels, fileHash(path))
-			}
-		}
-	}
-	tasks, err := hashOf(c.Validation.Envs, c.Validation.Seed, c.Validation.Holdout, levels)
+	tasks, err := hashOf(c.Validation.Envs, c.Validation.Seed, c.Validation.Holdout, filesOf(c))
 	if err != nil {
 		return Identity{}, err
 	}
-	words := []string{fileHash(c.Model.ChatTemplate)}
+	var words []string
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-		"generation_config.json"} {
+		"response_template.json", "generation_config.json"} {
 		words = append(words, fileHash(filepath.Join(tokenizer, name)))
 	}
 	settings, err := hashOf(c.Rollout, c.Rewards, c.Run.Seed, c.Validation.Temperature, c.Validation.TopP,
 		c.Model.DType, c.Model.Device, words)
 	return Identity{build, model, tasks, settings}, err
+}
+
+// filesOf are the files that validations depend on.
+func filesOf(c *config.Config) map[string]string {
+	plays := *c
+	plays.Envs, plays.Run.Loggers, plays.SFT.Data = nil, nil, "" // of training
+	return plays.Files()
 }
 
 // fileHash is that of a file's content; "" of what is no file.

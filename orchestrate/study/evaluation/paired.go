@@ -14,15 +14,29 @@ import (
 	"gyre/orchestrate/loop/episode"
 )
 
-// task is what an episode begins with; members of a group share it.
+// task is what an episode begins with; members of a group share it, and so do groups that play the same row of a data
+// set, whose label stands in place of their seeds.
 type task struct {
-	tag  string
-	seed int64
+	tag, label string
+	seed       int64
 }
 
-func taskOf(e *episode.Episode) task { return task{e.Tag, e.Seed} }
+func taskOf(e *episode.Episode) task {
+	if e.Label != "" {
+		return task{tag: e.Tag, label: e.Label}
+	}
+	return task{tag: e.Tag, seed: e.Seed}
+}
+
+// name is the task's for people.
+func (t task) name() string { return t.tag + "/" + cmp.Or(t.label, fmt.Sprint(t.seed)) }
 
 func success(e *episode.Episode) float64 { return e.Metrics["success"] }
+
+// unjudged reports whether nobody knows which of a tag's episodes are successes.
+func unjudged(episodes []*episode.Episode, tag string) bool {
+	return slices.ContainsFunc(episodes, func(e *episode.Episode) bool { return e.Tag == tag && e.Unjudged })
+}
 
 // measures are what episodes are compared by.
 var measures = []struct {
@@ -47,6 +61,9 @@ func Differences(list []Result) *table.Table {
 		for _, m := range measures {
 			before, after := byTask(list[0].Episodes, m.of), byTask(other.Episodes, m.of)
 			for _, tag := range tagsOf(list[0].Episodes) {
+				if m.name == "success" && unjudged(list[0].Episodes, tag) {
+					continue
+				}
 				row := compare(tag+"/"+m.name, tag, list[0].Name, other.Name, before, after)
 				if m.name == "success" {
 					row = append(row, slices.DeleteFunc(changes(before, after), func(c change) bool {
@@ -78,10 +95,8 @@ func compare(metric, tag, a, b string, before, after map[task]float64) []any {
 		}
 	}
 	slices.Sort(differences) // a map has no order, and sums depend on it
-	of := clusters{differences, slices.Repeat([]float64{1}, len(differences)), len(differences)}
-	mean, low, high, _ := of.interval(false)
-	return []any{metric, a, b, table.Cell{Value: mean, Low: low, High: high}, len(differences), better, worse,
-		signTest(better, worse)}
+	mean := ofDifferences(differences, strings.HasSuffix(metric, "/success"))
+	return []any{metric, a, b, table.Between(mean), len(differences), better, worse, signTest(better, worse)}
 }
 
 // signTest is the two-sided probability of a split at least as uneven if neither side were favoured; 1 of no change.
@@ -121,19 +136,19 @@ func ofTag(episodes []*episode.Episode, tag string) []*episode.Episode {
 
 // change is a task of which one result solved at least half of its episodes and another did not.
 type change struct {
-	Task   string  `json:"task"` // tag and seed
+	Task   string  `json:"task"` // tag, and label or seed
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 }
 
-// changes are those between successes by task, in the order of tags and seeds.
+// changes are those between successes by task, in the order of tags, seeds and labels.
 func changes(before, after map[task]float64) []change {
 	list := []change{}
 	for _, of := range slices.SortedFunc(maps.Keys(before), func(x, y task) int {
-		return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.seed, y.seed))
+		return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.seed, y.seed), cmp.Compare(x.label, y.label))
 	}) {
 		if value, played := after[of]; played && (value >= 0.5) != (before[of] >= 0.5) {
-			list = append(list, change{fmt.Sprintf("%s/%d", of.tag, of.seed), before[of], value})
+			list = append(list, change{of.name(), before[of], value})
 		}
 	}
 	return list

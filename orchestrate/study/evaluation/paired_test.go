@@ -36,6 +36,60 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// Groups that play the same row of a data set are one task, whatever their seeds.
+func TestRowsAreTasks(t *testing.T) {
+	var list []*episode.Episode
+	for seed, label := range []string{"d/0", "d/1", "d/2", "d/0", "d/1", "d/2", "d/0"} {
+		one := played("x", int64(seed), float64(seed%2))[0]
+		one.Label = label
+		list = append(list, one)
+	}
+	if c := cluster(list, success); len(c.sums) != 3 || c.episodes != 7 || c.counts[0] != 3 || c.sums[0] != 1 {
+		t.Errorf("%+v", c)
+	}
+	a, b := Result{Name: "a"}, Result{Name: "b"}
+	a.Episodes = append(played("x", 1, 0), played("x", 1, 0)...)
+	a.Episodes[0].Label, a.Episodes[1].Label = "d/0", "d/1"
+	b.Episodes = append(played("x", 7, 1), played("x", 8, 0)...)
+	b.Episodes[0].Label, b.Episodes[1].Label = "d/1", "d/0"
+	if row := Differences([]Result{a, b}).Rows[0]; row[4] != 2 || row[5] != 1 || row[8].([]change)[0].Task != "x/d/1" {
+		t.Errorf("%v", row)
+	}
+}
+
+// Differences that are all alike are no proof that there is none: of 7 pairs that are even 95 % lie within 31 points.
+func TestDifferencesThatAreAlikeHaveAnInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after []float64 // of each task's episodes
+		low, high     float64
+	}{
+		"even":          {[]float64{0}, []float64{0}, -0.30798, 0.30798}, // of 1/9 ± 1.96 √((2/9)/9)
+		"won":           {[]float64{0}, []float64{1}, 7./9 - 0.41063, 1},
+		"half as often": {[]float64{0, 1}, []float64{0, 0}, -0.5 - 3./7, -0.5 + 3./7},
+	} {
+		a, b := Result{Name: "a"}, Result{Name: "b"}
+		for seed := range int64(7) {
+			a.Episodes = append(a.Episodes, played("x", seed, c.before...)...)
+			b.Episodes = append(b.Episodes, played("x", seed, c.after...)...)
+		}
+		rows := Differences([]Result{a, b}).Rows
+		cell, score := rows[0][3].(table.Cell), rows[1][3].(table.Cell)
+		low, high := cell.Low.(float64), cell.High.(float64)
+		if math.Abs(low-c.low) > 1e-4 || math.Abs(high-c.high) > 1e-4 || !math.IsNaN(score.Low.(float64)) {
+			t.Errorf("%s: [%.5f, %.5f], want [%.5f, %.5f]; of the score, which has no bounds: %v", name, low, high, c.low,
+				c.high, score)
+		}
+	}
+	list := played("x", 1, 0, 1)
+	for seed := range int64(9) {
+		list = append(list, played("x", 2+seed, 0, 1)...)
+	}
+	if e, how := cluster(list, success).interval(true); math.Abs(e.Low-0.2) > 1e-12 || math.Abs(e.High-0.8) > 1e-12 ||
+		how != three {
+		t.Errorf("ten tasks that are solved half of the time: %+v, %s", e, how)
+	}
+}
+
 func TestSignTest(t *testing.T) {
 	for _, c := range []struct {
 		better, worse int

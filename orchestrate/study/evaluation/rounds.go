@@ -46,7 +46,7 @@ const mostTasks = 200_000
 func Play(ctx context.Context, c *config.Config, list []Contender, o Options) ([]Result, error) {
 	results := make([]Result, len(list))
 	groups := max(config.GroupsOf(c.Validation.Envs), 1)
-	for done, rounds := 0, 1; ; {
+	for done, rounds, tasks := 0, 1, 0; ; {
 		for i, one := range list {
 			results[i].Name = one.Name
 			if len(list) > 1 {
@@ -59,11 +59,22 @@ func Play(ctx context.Context, c *config.Config, list []Contender, o Options) ([
 		if done = rounds; o.Width == 0 {
 			return results, nil
 		}
-		width := 100 * widest(results)
-		fmt.Fprintf(o.Console, "%d tasks: the widest interval is %.1f points, %.1f are asked for\n", done*groups, width,
+		for _, tag := range tagsOf(results[0].Episodes) {
+			if unjudged(results[0].Episodes, tag) {
+				return nil, fmt.Errorf("nobody knows what a success of %s is, so that its interval has no width: set "+
+					"validation.success_at, or ask for no width. What was played is kept", tag)
+			}
+		}
+		width, before := 100*widest(results), tasks
+		tasks = len(byTask(results[0].Episodes, success))
+		fmt.Fprintf(o.Console, "%d tasks: the widest interval is %.1f points, %.1f are asked for\n", tasks, width,
 			o.Width)
 		if width <= o.Width {
 			return results, nil
+		}
+		if tasks == before {
+			return nil, fmt.Errorf("there are %d different tasks, and their interval is %.1f points wide: ask for a "+
+				"wider one. What was played is kept", tasks, width)
 		}
 		if rounds = next(done, width, o.Width); rounds*groups > mostTasks {
 			return nil, fmt.Errorf("an interval of %.2g points would take about %.0f tasks, more than %d: ask for a "+
@@ -144,8 +155,8 @@ func widest(list []Result) (width float64) {
 		c := cluster(ofTag(list[0].Episodes, tag), success)
 		tasks = min(tasks, float64(len(c.sums)))
 		if len(list) == 1 {
-			_, low, high, _ := c.interval(true)
-			width = max(width, high-low)
+			share, _ := c.interval(true)
+			width = max(width, share.High-share.Low)
 		}
 	}
 	for _, row := range Differences(list).Rows {

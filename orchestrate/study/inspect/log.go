@@ -88,13 +88,16 @@ func (l Log) header(ids []string, epochs int, sum usage) object {
 	metric := func(name string, value float64) object {
 		return object{"name": name, "value": value, "params": object{}}
 	}
-	scored := func(name, mean string, value, deviation float64) object {
-		return object{"name": name, "scorer": name, "params": object{}, "scored_samples": len(ids),
-			"unscored_samples": 0, "metrics": object{mean: metric(mean, value), "stderr": metric("stderr", deviation)}}
+	scorers, scores := []any{}, []any{}
+	scored := func(name, mean string, value, deviation float64) {
+		scorers = append(scorers, object{"name": name, "options": object{}, "metrics": []any{}, "metadata": object{}})
+		scores = append(scores, object{"name": name, "scorer": name, "params": object{}, "scored_samples": len(ids),
+			"unscored_samples": 0, "metrics": object{mean: metric(mean, value), "stderr": metric("stderr", deviation)}})
 	}
-	scorer := func(name string) object {
-		return object{"name": name, "options": object{}, "metrics": []any{}, "metadata": object{}}
+	if !slices.ContainsFunc(l.Episodes, func(e *episode.Episode) bool { return e.Unjudged }) {
+		scored("success", "accuracy", l.Success, l.SuccessError)
 	}
+	scored("score", "mean", l.Score, l.ScoreError)
 	return object{
 		"version": 2, "status": "success",
 		"eval": object{
@@ -105,12 +108,11 @@ func (l Log) header(ids []string, epochs int, sum usage) object {
 			"model": l.Model, "model_generate_config": object{}, "model_args": object{},
 			"config": object{"epochs": epochs, "log_samples": true}, "packages": object{},
 			"metadata": object{"result": l.Hash, "writer": "gyre"},
-			"scorers":  []any{scorer("success"), scorer("score")},
+			"scorers":  scorers,
 		},
 		"plan": object{"name": "plan", "steps": []any{object{"solver": "episode", "params": object{},
 			"params_passed": object{}}}, "config": object{}},
-		"results": object{"total_samples": len(l.Episodes), "completed_samples": len(l.Episodes), "scores": []any{
-			scored("success", "accuracy", l.Success, l.SuccessError), scored("score", "mean", l.Score, l.ScoreError)}},
+		"results": object{"total_samples": len(l.Episodes), "completed_samples": len(l.Episodes), "scores": scores},
 		"stats": object{"started_at": at, "completed_at": at, "model_usage": object{l.Model: sum.object()},
 			"role_usage": object{}},
 	}
@@ -168,16 +170,16 @@ func (l Log) sample(e *episode.Episode, id string, epoch int, tokenizer *chat.To
 	score := func(value any) object {
 		return object{"value": value, "answer": said, "explanation": "ended by " + e.Stop, "metadata": object{}}
 	}
-	passed := 0
-	if e.Success {
-		passed = 1
+	scores := object{"score": score(e.Score)}
+	if !e.Unjudged {
+		scores["success"] = score(map[bool]int{true: 1}[e.Success])
 	}
 	output := object{"model": l.Model, "choices": []any{}, "completion": ""}
 	if n := len(messages); n > 0 {
 		output = l.output(messages[n-1], last)
 	}
 	return object{"id": id, "epoch": epoch, "input": input, "target": e.Gold, "messages": messages,
-		"output": output, "scores": object{"success": score(passed), "score": score(e.Score)},
+		"output": output, "scores": scores,
 		"metadata": object{"tag": e.Tag, "seed": e.Seed, "label": e.Label, "stop": e.Stop, "turns": len(e.Turns)},
 		"store":    object{}, "events": events, "model_usage": object{l.Model: total.object()}, "role_usage": object{},
 		"uuid": l.id(id, fmt.Sprint(epoch)), "attachments": object{}}, total
@@ -197,4 +199,52 @@ func summary(sample object) object {
 		out[name] = sample[name]
 	}
 	return out
+}
+
+// roles are those that chat templates name.
+var roles = []string{"system", "user", "assistant", "tool"}
+
+// read takes an observation's tokens apart into messages, and what opens the reply that follows. A template writes a
+// special token, the name of a role, perhaps another special token, and what that role says.
+func read(ids []int32, tokenizer *chat.Tokenizer) (messages []chat.Message, opening string) {
+	role, named := "user", false // named: the name stood alone, what comes next is said
+	for _, text := range parts(ids, tokenizer) {
+		word, rest, broken := strings.Cut(strings.TrimLeft(text, " \n"), "\n")
+		if word = strings.TrimSpace(word); !named && slices.Contains(roles, word) {
+			role, named, text = word, !broken, rest
+		} else {
+			named = false
+		}
+		if text = strings.Trim(text, "\n"); text == "" || named {
+			continue
+		}
+		if role == "assistant" { // what the reply goes on from
+			opening += text
+			continue
+		}
+		messages, role = append(messages, chat.Message{Role: role, Content: text}), "user"
+	}
+	return messages, opening
+}
+
+// parts are the texts between special tokens.
+func parts(ids []int32, tokenizer *chat.Tokenizer) (out []string) {
+	from := 0
+	for i := range len(ids) + 1 {
+		if i == len(ids) || tokenizer.Special(ids[i]) {
+			if from < i {
+				out = append(out, tokenizer.Decode(ids[from:i], false))
+			}
+			from = i + 1
+		}
+	}
+	return out
+}
+
+// textOf is what a reply says, without the token that ends it.
+func textOf(reply []int32, tokenizer *chat.Tokenizer) string {
+	if n := len(reply); n > 0 && slices.Contains(tokenizer.StopIDs(), reply[n-1]) {
+		reply = reply[:n-1]
+	}
+	return tokenizer.Decode(reply, false)
 }

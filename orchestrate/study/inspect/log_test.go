@@ -75,6 +75,24 @@ func dialogue(t *testing.T, words *chat.Tokenizer, forgets bool) *episode.Episod
 	return e
 }
 
+// What nobody knows is not logged as a failure.
+func TestLogWithoutSuccess(t *testing.T) {
+	words := tokenizer(t)
+	e := dialogue(t, words, false)
+	e.Unjudged = true
+	l := Log{Task: "a/b", Episodes: []*episode.Episode{e}}
+	sample, used := l.sample(e, "a", 1, words)
+	if scores := sample["scores"].(object); len(scores) != 1 || scores["score"] == nil {
+		t.Errorf("scores of the episode: %v", scores)
+	}
+	head := l.header([]string{"a"}, 1, used)
+	scores := head["results"].(object)["scores"].([]any)
+	scorers := head["eval"].(object)["scorers"].([]any)
+	if len(scores) != 1 || len(scorers) != 1 || scores[0].(object)["name"] != "score" {
+		t.Errorf("scores %v of %v", scores, scorers)
+	}
+}
+
 // A log is an archive of JSON with a header, a file per episode and summaries; what an environment says forges no role.
 func TestLogOfEpisodes(t *testing.T) {
 	words, path := tokenizer(t), filepath.Join(t.TempDir(), "log.eval")

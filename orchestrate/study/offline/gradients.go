@@ -88,9 +88,6 @@ func (m *gram) add(o *gram) {
 	}
 }
 
-// norm of a component's gradient.
-func (m *gram) norm(i int) float64 { return math.Sqrt(m.products[i][i]) }
-
 // cosines of all pairs of components; NaN where one of them is zero.
 func (m *gram) cosines() (out []any) {
 	for i := range m.products {

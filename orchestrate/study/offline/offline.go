@@ -9,11 +9,13 @@ package offline
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
 
 	"gyre/internal/figure"
+	"gyre/internal/quote"
 	"gyre/internal/table"
 	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/run/rundir"
@@ -95,7 +97,7 @@ func Rewards(path string) (Result, error) {
 		return Result{}, err
 	}
 	if err := json.Unmarshal(text, &history); err != nil {
-		return Result{}, fmt.Errorf("%s: not a history of rewards: %w", path, err)
+		return Result{}, fmt.Errorf("%s: not a history of rewards: %w", path, quote.JSON(err))
 	}
 	if len(history.Steps) == 0 {
 		return Result{}, fmt.Errorf("%s: it has no steps", path)
@@ -140,7 +142,7 @@ func Layers(path string) (Result, error) {
 	for _, l := range layers {
 		row := []any{l.name, l.parameters, l.elements}
 		for i := range g.Components {
-			row = append(row, l.norm(i))
+			row = append(row, math.Sqrt(l.products[i][i]))
 		}
 		t.Add(append(row, l.cosines()...)...)
 	}

@@ -160,12 +160,12 @@ func TestHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for step := range 3 {
-		if _, err := tracker.Add([]tracking.Tracked{{Step: step, Correctness: 1, Format: 0.5,
+		if _, err := tracker.Add(step, []tracking.Tracked{{Correctness: 1, Format: 0.5,
 			ActualLength: 10 * step}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tracker.Close(); err != nil {
+	if err := tracker.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Rewards(filepath.Join(dir, tracking.HistoryFile))

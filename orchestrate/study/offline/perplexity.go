@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"gyre/internal/figure"
+	"gyre/internal/quote"
 	"gyre/internal/statistics"
 	"gyre/internal/table"
 	"gyre/orchestrate/loop/tracking"
@@ -49,7 +50,7 @@ func readReplies(paths []string) (all []Reply, err error) {
 			}
 			var list []Reply
 			if err := json.Unmarshal(text, &list); err != nil {
-				return nil, fmt.Errorf("%s: expected a list of replies: %w", file, err)
+				return nil, fmt.Errorf("%s: expected a list of replies: %w", file, quote.JSON(err))
 			}
 			all = append(all, list...)
 		}
@@ -101,8 +102,7 @@ func promptAUROC(replies []Reply, score func(Reply) float64) (mean table.Cell, p
 		}
 	}
 	of := func(samples ...[][]float64) float64 { return statistics.Mean(samples[0][0]) }
-	low, high := statistics.Bootstrap(0.95, of, [][]float64{values})
-	return table.Cell{Value: statistics.Mean(values), Low: low, High: high}, len(values)
+	return table.Between(statistics.Bootstrap(0.95, of, [][]float64{values})), len(values)
 }
 
 // prefixes measures every step for every k: the means over replies of loss and perplexity, the AUROC of the mean

@@ -19,15 +19,18 @@ const (
 	preFilter  = "grad_norm_prefilter"
 )
 
+func prefixOf(prefilter bool) string {
+	if prefilter {
+		return preFilter
+	}
+	return postFilter
+}
+
 // AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a
 // bucket metric that is not zero.
 func AnalysedSteps(r *rundir.Run, prefilter bool) (steps []int) {
-	prefix := postFilter
-	if prefilter {
-		prefix = preFilter
-	}
 	for _, record := range r.Records {
-		if isAnalysed(record, prefix) {
+		if isAnalysed(record, prefixOf(prefilter)) {
 			steps = append(steps, record.Step)
 		}
 	}

@@ -72,10 +72,8 @@ func readExported(d StepDir) (metrics.Record, error) {
 }
 
 // Steps compares the first, the middle and the last analysed step of a run; the figure is empty with fewer than three.
-func Steps(r *rundir.Run) (figure.Figure, error) { return threeSteps(r, postFilter) }
-
-func threeSteps(r *rundir.Run, prefix string) (figure.Figure, error) {
-	available := AnalysedSteps(r, prefix == preFilter)
+func Steps(r *rundir.Run, prefilter bool) (figure.Figure, error) {
+	available := AnalysedSteps(r, prefilter)
 	n := len(available)
 	if n < 3 {
 		return figure.Figure{}, nil
@@ -83,7 +81,7 @@ func threeSteps(r *rundir.Run, prefix string) (figure.Figure, error) {
 	var rows []analysis
 	for _, step := range []int{available[0], available[n/2], available[n-1]} {
 		record, _ := r.At(step)
-		rows = append(rows, newAnalysis(fmt.Sprintf("step %d", step), record, prefix))
+		rows = append(rows, newAnalysis(fmt.Sprintf("step %d", step), record, prefixOf(prefilter)))
 	}
 	return compareSteps(r.Name+": gradient analysis over training", rows)
 }
@@ -111,7 +109,8 @@ func compareSteps(title string, rows []analysis) (figure.Figure, error) {
 		}
 		label := fmt.Sprintf("Step %d: ", row.record.Step)
 		for i, p := range []figure.Panel{strengthPanel(list, label+"task gradient", task, row.intervals()),
-			stdIntervals(list, label+"reward std"),
+			{Title: label + "reward std", X: axis(list), Y: figure.Axis{Label: stdLabel, Log: true},
+				Marks: []figure.Mark{stdMarks(list)}},
 			strengthPanel(list, label+regulariserTitle(list), regularisers, row.intervals())} {
 			columns[i] = append(columns[i], p)
 		}
@@ -141,57 +140,51 @@ func arrange(f *figure.Figure, columns [][]figure.Panel) {
 // probe that holds it. Its last analysed step counts.
 type Signal struct{ Column, Row, Path string }
 
-// signalTable has the analyses by column and row, both in the order of their first appearance.
-type signalTable struct {
-	columns, rows []string
-	cells         [][]analysis // [column][row]
-}
-
-func readSignals(list []Signal) (t signalTable, err error) {
-	place := func(names *[]string, name string) int {
-		if !slices.Contains(*names, name) {
-			*names = append(*names, name)
-		}
-		return slices.Index(*names, name)
-	}
-	found := map[[2]int]analysis{}
+// readSignals reads the analyses, column by column, both columns and rows in the order of their first appearance.
+func readSignals(list []Signal) (columns, rows []string, cells []analysis, err error) {
+	found := map[string]analysis{}
 	for _, s := range list {
 		run, err := rundir.Read(s.Path)
 		if err != nil {
-			return t, err
+			return nil, nil, nil, err
 		}
 		steps := AnalysedSteps(run, false)
 		if len(steps) == 0 {
-			return t, fmt.Errorf("%s: no step has a gradient analysis", s.Path)
+			return nil, nil, nil, fmt.Errorf("%s: no step has a gradient analysis", s.Path)
 		}
 		record, _ := run.At(steps[len(steps)-1])
-		at, name := [2]int{place(&t.columns, s.Column), place(&t.rows, s.Row)}, s.Column+"/"+s.Row
-		if _, twice := found[at]; twice {
-			return t, fmt.Errorf("%s is given twice: expected one analysis of each", name)
+		name := s.Column + "/" + s.Row
+		if _, twice := found[name]; twice {
+			return nil, nil, nil, fmt.Errorf("%s is given twice: expected one analysis of each", name)
 		}
-		found[at] = newAnalysis(name, record, postFilter)
+		found[name] = newAnalysis(name, record, postFilter)
+		if !slices.Contains(columns, s.Column) {
+			columns = append(columns, s.Column)
+		}
+		if !slices.Contains(rows, s.Row) {
+			rows = append(rows, s.Row)
+		}
 	}
-	for x, column := range t.columns {
-		var cells []analysis
-		for y, row := range t.rows {
-			a, ok := found[[2]int{x, y}]
+	for _, column := range columns {
+		for _, row := range rows {
+			a, ok := found[column+"/"+row]
 			if !ok {
-				return t, fmt.Errorf("%s/%s is missing: expected an analysis of each column in each row", column, row)
+				return nil, nil, nil, fmt.Errorf("%s/%s is missing: expected an analysis of each column in each row",
+					column, row)
 			}
 			cells = append(cells, a)
 		}
-		t.cells = append(t.cells, cells)
 	}
-	return t, comparable(slices.Concat(t.cells...))
+	return columns, rows, cells, comparable(cells)
 }
 
 // Signals draws the task gradient of each analysis per bucket, and says in a table which of them can be told from zero.
 func Signals(title string, list []Signal) (f figure.Figure, results *table.Table, err error) {
-	t, err := readSignals(list)
+	names, rows, cells, err := readSignals(list)
 	if err != nil {
 		return f, nil, err
 	}
-	first := t.cells[0][0]
+	first := cells[0]
 	f = figure.Figure{Title: title, Width: 3.7, Height: 2.4, Caption: first.describe() +
 		"; buckets by reward variance, Q1 = lowest"}
 	f.Note(first.caveat())
@@ -199,17 +192,17 @@ func Signals(title string, list []Signal) (f figure.Figure, results *table.Table
 	for i := 3; i < 5; i++ {
 		results.Columns[i].Format = "%.2g"
 	}
-	columns := make([][]figure.Panel, len(t.columns)) // each form of the gradient has a range of its own
-	for x, column := range t.columns {
-		for y, a := range t.cells[x] {
-			columns[x] = append(columns[x], strengthPanel(a.buckets, column+", "+t.rows[y], task, a.intervals()))
+	columns := make([][]figure.Panel, len(names)) // each form of the gradient has a range of its own
+	for x, column := range names {
+		for y, a := range cells[x*len(rows) : (x+1)*len(rows)] {
+			columns[x] = append(columns[x], strengthPanel(a.buckets, column+", "+rows[y], task, a.intervals()))
 			for _, b := range a.buckets {
 				s := b.strength("task")
 				verdict := cmp.Or(s.why, "may be zero")
 				if s.low > 0 {
 					verdict = "is not zero"
 				}
-				results.Add(column, t.rows[y], b.label, b.value("reward_std_mean"),
+				results.Add(column, rows[y], b.label, b.value("reward_std_mean"),
 					table.Cell{Value: s.signal, Low: s.low, High: s.high}, verdict)
 			}
 		}

@@ -35,21 +35,13 @@ var conditionPanels = []conditionPanel{
 	{"Gradient norm", "L2 norm", 1, "actor/grad_norm", false, 0, math.Inf(1)},
 }
 
-// series of a run, smoothed unless the values are few; nil where nothing was logged.
-func (what conditionPanel) series(r *rundir.Run) []rundir.Point {
-	points := r.Mean(what.pattern)
-	if n := window(len(points)); n > 1 && !what.sparse {
-		points = movingAverage(points, n)
-	}
-	return points
-}
-
 // mostBands is the number of conditions up to which bands can be told apart.
 const mostBands = 4
 
 // Conditions compares conditions over the steps: one colour each; with several seeds thin lines for the runs, a thick
-// one for their mean as far as all of them go, and its 95 % interval as a band (of few conditions). A run that a
-// collapse rule stopped ends in a cross.
+// one for their mean as far as all of them go, and its 95 % interval as a band (of few conditions). The validation
+// success of a condition of one run has the interval of its episodes. A run that a collapse rule stopped ends in a
+// cross.
 func Conditions(title string, list []Condition) figure.Figure {
 	f := figure.Figure{Name: "conditions.png", Title: title, Columns: 3}
 	seeds, stopped, bands := 0, false, len(list) <= mostBands
@@ -60,8 +52,16 @@ func Conditions(title string, list []Condition) figure.Figure {
 	if seeds > 1 {
 		f.Note("thin: one run; thick: mean over seeds, as far as all of them go")
 	}
-	if seeds > 1 && bands {
+	switch single := slices.ContainsFunc(list, func(c Condition) bool { return len(c.Runs) == 1 }); {
+	case !bands:
+		f.Note(fmt.Sprintf("no bands: there are more than %d conditions", mostBands))
+	case seeds > 1:
 		f.Note("band: its 95 % interval")
+		fallthrough
+	default:
+		if single {
+			f.Note("one run: its validation success has the 95 % interval of its episodes, its other curves none")
+		}
 	}
 	if stopped {
 		f.Note("cross: stopped early by a collapse rule")
@@ -136,9 +136,12 @@ func (what conditionPanel) draw(c Condition, paint color.NRGBA, bands bool) (end
 	end = figure.Mark{Kind: figure.Crosses, Color: paint, Width: 3.5}
 	var runs [][]rundir.Point
 	for _, r := range c.Runs {
-		points := what.series(r)
+		points := r.Mean(what.pattern)
 		if len(points) == 0 {
 			continue
+		}
+		if !what.sparse {
+			points = movingAverage(points, window(len(points)))
 		}
 		runs = append(runs, points)
 		if last := points[len(points)-1]; r.Outcome().Rule != "" {
@@ -156,13 +159,29 @@ func (what conditionPanel) draw(c Condition, paint color.NRGBA, bands bool) (end
 		}
 	}
 	mean := what.mean(runs)
-	if mean.Color, mean.Width = paint, 1.5; len(runs) == 1 || !bands {
+	if len(runs) == 1 {
+		mean.Low, mean.High = what.ofEpisodes(c.Runs[0], mean.Y)
+	}
+	if mean.Color, mean.Width = paint, 1.5; !bands {
 		mean.Low, mean.High = nil, nil
 	}
 	if what.sparse {
 		lines = append(lines, figure.Mark{Kind: figure.Dots, X: mean.X, Y: mean.Y, Color: paint, Width: 2})
 	}
 	return end, append(lines, mean)
+}
+
+// ofEpisodes is the 95 % interval of a run's validation successes over their episodes; nil where there is none.
+func (what conditionPanel) ofEpisodes(r *rundir.Run, shares []float64) (low, high []float64) {
+	n := r.Episodes()
+	if what.pattern != "val-env/*/success" || n == 0 {
+		return nil, nil
+	}
+	for _, share := range shares {
+		e := statistics.Wilson(share/what.factor, n, 0.95)
+		low, high = append(low, what.factor*e.Low), append(high, what.factor*e.High)
+	}
+	return low, high
 }
 
 // mean of runs over the steps that all of them have, with its 95 % interval within what the values can be.
@@ -175,8 +194,8 @@ func (what conditionPanel) mean(runs [][]rundir.Point) (m figure.Mark) {
 			}
 		}
 		if len(at) == len(runs) {
-			mean, low, high := statistics.MeanInterval(at, 0.95)
-			m.AddInterval(float64(q.Step), mean, math.Max(low, what.least), math.Min(high, what.most))
+			mean := statistics.MeanInterval(at, 0.95)
+			m.AddInterval(float64(q.Step), mean.Value, math.Max(mean.Low, what.least), math.Min(mean.High, what.most))
 		}
 	}
 	return m

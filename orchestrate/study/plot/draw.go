@@ -23,29 +23,21 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-// File is a file of a run: a figure, or what Write writes.
+// File is a file of a run. Pictures have a resolution in dots per inch.
 type File struct {
-	Name   string
-	Figure figure.Figure
-	Write  func(io.Writer) error
+	Name  string
+	Write func(w io.Writer, dpi int) error
 }
 
-// Save writes the file, with pictures of a resolution in dots per inch.
+// Save writes the file.
 func (f File) Save(path string, dpi int) error {
-	if f.Write == nil {
-		return f.Figure.Save(path, dpi)
-	}
-	return atomicfile.Write(path, f.Write)
+	return atomicfile.Write(path, func(w io.Writer) error { return f.Write(w, dpi) })
 }
 
 // Draw makes a run's files: without steps the training curves, the gradient analysis of every analysed step and, from
 // three of them on, their comparison; with steps the gradient analysis of those. With prefilter the analyses are those
 // of the episodes before the rollout filter. Notes say what could not be drawn and why.
 func Draw(r *rundir.Run, steps []int, prefilter bool) (files []File, notes []string, err error) {
-	prefix := postFilter
-	if prefilter {
-		prefix = preFilter
-	}
 	available, whole := AnalysedSteps(r, prefilter), len(steps) == 0
 	missing := slices.DeleteFunc(slices.Clone(steps), func(s int) bool { return slices.Contains(available, s) })
 	switch {
@@ -56,24 +48,22 @@ func Draw(r *rundir.Run, steps []int, prefilter bool) (files []File, notes []str
 	default:
 		steps = available
 	}
-	if whole && !prefilter {
-		if f := Training(r); len(f.Panels) > 0 {
-			files = append(files, File{Name: f.Name, Figure: f})
-		} else {
-			notes = append(notes, "no training curves: the metrics file has none of the metrics they show")
+	add := func(f figure.Figure, problem error) {
+		if problem != nil {
+			notes = append(notes, problem.Error())
+		} else if len(f.Panels) > 0 {
+			files = append(files, File{f.Name, f.PNG})
 		}
 	}
 	if whole && !prefilter {
-		f, err := Timeline(r)
-		if err != nil {
-			notes = append(notes, err.Error())
-		} else if len(f.Panels) > 0 {
-			files = append(files, File{Name: f.Name, Figure: f})
+		if add(Training(r), nil); len(files) == 0 {
+			notes = append(notes, "no training curves: the metrics file has none of the metrics they show")
 		}
+		add(Timeline(r))
 	}
 	for _, step := range steps {
 		record, _ := r.At(step)
-		list, note := newStep(r.Name, record, prefix).files()
+		list, note := newStep(r.Name, record, prefixOf(prefilter)).files()
 		files = append(files, list...)
 		if note != "" {
 			notes = append(notes, note)
@@ -82,11 +72,7 @@ func Draw(r *rundir.Run, steps []int, prefilter bool) (files []File, notes []str
 	if len(available) == 0 {
 		notes = append(notes, "no step has a gradient analysis")
 	} else if whole {
-		if f, err := threeSteps(r, prefix); err != nil {
-			notes = append(notes, err.Error())
-		} else if len(f.Panels) > 0 {
-			files = append(files, File{Name: f.Name, Figure: f})
-		}
+		add(Steps(r, prefilter))
 	}
 	return files, notes, nil
 }

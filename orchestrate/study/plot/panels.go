@@ -146,12 +146,6 @@ func stdMarks(list []bucket) figure.Mark {
 	return m
 }
 
-// stdIntervals shows the ranges of the buckets' reward standard deviations.
-func stdIntervals(list []bucket, title string) figure.Panel {
-	return figure.Panel{Title: title, X: axis(list), Y: figure.Axis{Label: stdLabel, Log: true},
-		Marks: []figure.Mark{stdMarks(list)}}
-}
-
 // stdBoxes has a box plot per bucket of its groups' reward standard deviations; where they were not logged, the mean
 // with its range.
 func stdBoxes(list []bucket) figure.Panel {

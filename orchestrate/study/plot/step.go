@@ -172,10 +172,10 @@ func (s stepAnalysis) files() (files []File, note string) {
 			s.file("reward_std", "png"))
 	}
 	for _, f := range append(figures, s.normalized()) {
-		files = append(files, File{Name: f.Name, Figure: f})
+		files = append(files, File{f.Name, f.PNG})
 	}
-	return append(files, File{Name: s.file("metrics", "json"), Write: s.writeJSON},
-		File{Name: s.file("bucket_rv_table", "csv"), Write: s.groupTable().WriteCSV}), note
+	return append(files, File{s.file("metrics", "json"), func(w io.Writer, _ int) error { return s.writeJSON(w) }},
+		File{s.file("bucket_rv_table", "csv"), func(w io.Writer, _ int) error { return s.groupTable().WriteCSV(w) }}), note
 }
 
 // writeJSON writes everything that the step logged, tables included.
@@ -185,9 +185,7 @@ func (s stepAnalysis) writeJSON(w io.Writer) error {
 		return err
 	}
 	var object any
-	if err := json.Unmarshal(line, &object); err != nil {
-		return err
-	}
+	_ = json.Unmarshal(line, &object) // what was just written
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"image/color"
-	"io"
 	"slices"
+	"strings"
 
 	"gyre/internal/figure"
 	"gyre/internal/statistics"
@@ -149,8 +149,8 @@ func (c curves) panel(r *rundir.Run, x figure.Axis) figure.Panel {
 			dots := figure.Mark{Kind: figure.Dots, Color: paint, Label: label, X: path.X, Y: path.Y}
 			if n := r.ValidationEpisodes()[which]; m.share && n > 0 {
 				for _, q := range points {
-					low, high := statistics.Wilson(q.Value, n, 0.95)
-					dots.Low, dots.High = append(dots.Low, factor*low), append(dots.High, factor*high)
+					share := statistics.Wilson(q.Value, n, 0.95)
+					dots.Low, dots.High = append(dots.Low, factor*share.Low), append(dots.High, factor*share.High)
 				}
 			}
 			p.Add(path, dots)
@@ -216,9 +216,10 @@ func movingAverage(points []rundir.Point, n int) []rundir.Point {
 	return out
 }
 
-// Terminal writes a run's validation success over the steps as text: a curve per tag, and its first and last value with
-// their intervals; then a bar of useful work.
-func Terminal(w io.Writer, r *rundir.Run) error {
+// Terminal is a run's validation success over the steps as text of some width: a curve per tag, and its first and last
+// value with their intervals; then a bar of useful work. The error is that nothing was validated.
+func Terminal(r *rundir.Run, width int) (string, error) {
+	var out strings.Builder
 	const pattern = "val-env/*/success"
 	for _, key := range r.Keys(pattern) {
 		points, n := r.Series(key), r.ValidationEpisodes()[rundir.Tag(pattern, key)]
@@ -226,24 +227,19 @@ func Terminal(w io.Writer, r *rundir.Run) error {
 		m.Label = rundir.Tag(pattern, key) + ": validation"
 		p := figure.Panel{X: figure.Axis{Label: "steps"}, Y: figure.Axis{Label: "success in %", Low: 0, High: 100},
 			Marks: []figure.Mark{m}}
-		if err := p.Terminal(w, table.Width(w)); err != nil {
-			return err
-		}
+		out.WriteString(p.Terminal(width))
 		for _, q := range slices.Compact([]rundir.Point{points[0], points[len(points)-1]}) {
 			text := fmt.Sprintf("  after step %-4d %s", q.Step, table.Share(q.Value, n).Text)
 			if n > 0 {
 				text += fmt.Sprintf(" of %d episodes", n)
 			}
-			if _, err := fmt.Fprintln(w, text); err != nil {
-				return err
-			}
+			fmt.Fprintln(&out, text)
 		}
 	}
-	if err := usefulBar(w, r); err != nil {
-		return err
-	}
+	out.WriteString(usefulBar(r, width))
 	if len(r.Keys(pattern)) == 0 {
-		return fmt.Errorf("%s: nothing was validated: expected metrics named %s", r.Name, "val-env/TAG/success")
+		return out.String(), fmt.Errorf("%s: nothing was validated: expected metrics named %s", r.Name,
+			"val-env/TAG/success")
 	}
-	return nil
+	return out.String(), nil
 }

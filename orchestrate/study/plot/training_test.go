@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gyre/internal/figure"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -73,25 +74,25 @@ func TestTerminalHasCurveEndsAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	if err := Terminal(&out, r); err != nil {
+	out, err := Terminal(r, 80)
+	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
 	if first, last := lines[len(lines)-2], lines[len(lines)-1]; first != "  after step 0    0.0 %" ||
 		last != "  after step 30   75.0 %" {
 		t.Errorf("ends %q and %q", first, last)
 	}
-	if !strings.Contains(out.String(), "sokoban: validation success in %") ||
+	if !strings.Contains(out, "sokoban: validation success in %") ||
 		!strings.HasPrefix(strings.TrimSpace(lines[0]), "100") {
-		t.Errorf("no curve from 0 to 100 %%:\n%s", out.String())
+		t.Errorf("no curve from 0 to 100 %%:\n%s", out)
 	}
 	for i, row := range lines[:11] { // the curve rises from the left of the bottom to the right at 75 %
 		if strings.ContainsAny(row, "╭╯─") != (i >= 2) {
 			t.Errorf("row %d: %q", i, row)
 		}
 	}
-	if err := Terminal(&out, logRun(map[string]any{}, map[string]any{"actor/entropy": 0.5})); err == nil ||
+	if _, err := Terminal(logRun(map[string]any{}, map[string]any{"actor/entropy": 0.5}), 80); err == nil ||
 		!strings.Contains(err.Error(), "nothing was validated") {
 		t.Error(err)
 	}
@@ -123,9 +124,30 @@ func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
 		t.Errorf("mean %v", m.Y)
 	}
 	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1. Values can be 10
-	// at most.
-	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || m.Low[1] != 2 {
+	// at most. Equal values have no interval.
+	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || !math.IsNaN(m.Low[1]) {
 		t.Errorf("from %v to %v", m.Low, m.High)
+	}
+}
+
+// A condition of one run has the interval of its validations' episodes and says so; of too many nothing has one.
+func TestOneRunHasTheIntervalOfItsEpisodes(t *testing.T) {
+	one := logRun(map[string]any{"val-env/a/success": 0.5, "actor/entropy": 1.0})
+	one.Config = &config.Config{Validation: config.Validation{Envs: []config.Env{{Tag: "a", Groups: 25, GroupSize: 2}}}}
+	list := []Condition{{Label: "one", Runs: []*rundir.Run{one}}}
+	f := Conditions("t", list)
+	m := f.Panels[0].Marks[1]
+	if math.Abs(m.Low[0]-36.645) > 1e-3 || math.Abs(m.High[0]-63.355) > 1e-3 || !strings.Contains(f.Caption, "one run") {
+		t.Errorf("from %v to %v of 50 episodes, %q; want Wilson's 36.645 to 63.355", m.Low, m.High, f.Caption)
+	}
+	for _, m := range f.Panels[1].Marks {
+		if m.Low != nil {
+			t.Errorf("the entropy of one run has the interval %v to %v", m.Low, m.High)
+		}
+	}
+	many := Conditions("t", slices.Repeat(list, 5))
+	if !strings.Contains(many.Caption, "no bands") || many.Panels[0].Marks[1].Low != nil {
+		t.Errorf("of five conditions: %q", many.Caption)
 	}
 }
 
@@ -164,14 +186,11 @@ func TestUsefulWorkIsStacked(t *testing.T) {
 	if want := []float64{100, 87.5, 87.5, 75, 75, 50}; !slices.Equal(tops, want) {
 		t.Errorf("layers up to %v, want %v", tops, want)
 	}
-	var out strings.Builder
-	if err := usefulBar(&out, r); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(out.String(), "\n")
+	out := usefulBar(r, 80)
+	lines := strings.Split(out, "\n")
 	if n := strings.Count(lines[1], "█"); n != strings.Count(lines[1], "▓")*2 || n == 0 ||
-		!strings.Contains(out.String(), "█ useful work 50.0 %") {
-		t.Errorf("in the terminal:\n%s", out.String())
+		!strings.Contains(out, "█ utilization 50.0 %") {
+		t.Errorf("in the terminal:\n%s", out)
 	}
 	if p := usefulPanel(logRun(map[string]any{"timing_s/step": 1.0}), figure.Axis{}); !p.Empty() {
 		t.Error("a panel of unknown shares")

@@ -16,6 +16,7 @@ import (
 	"html/template"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -33,18 +34,26 @@ var pageSource string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"panels": panels}).Parse(pageSource))
 
-// Write makes the page about runs.
-func Write(ctx context.Context, runs []*rundir.Run, path string) error {
+// Paired is how runs differ from the first, task by task, and what is to be known of it.
+type Paired struct {
+	Table *table.Table
+	Note  string
+}
+
+// Write makes the page about runs. What compares them task by task stands first.
+func Write(ctx context.Context, runs []*rundir.Run, paired Paired, path string) error {
 	p, err := newPage(ctx, runs)
 	if err != nil {
 		return err
 	}
+	p.Paired = paired
 	return atomicfile.Write(path, func(w io.Writer) error { return pageTemplate.Execute(w, p) })
 }
 
 // page is what the template shows.
 type page struct {
 	Title, Subtitle string
+	Paired          Paired
 	Outcomes        *table.Table
 	Comparison      figure.Figure
 	Differences     *table.Table
@@ -72,14 +81,13 @@ type panel struct {
 }
 
 // panels draws a figure's panels.
-func panels(f figure.Figure) (list []panel, err error) {
-	drawn, err := f.SVG()
-	for i, svg := range drawn {
+func panels(f figure.Figure) (list []panel) {
+	for i, svg := range f.SVG() {
 		// The picture was made here and is base64: nothing in the URL needs escaping.
 		data := template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(svg))
 		list = append(list, panel{data, f.Title + ": " + f.Panels[i].Title, f.Panels[i].Wide})
 	}
-	return list, err
+	return list
 }
 
 func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
@@ -88,11 +96,10 @@ func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 	if len(runs) > 1 {
 		p.Title, p.Subtitle = fmt.Sprintf("%d runs", len(runs)), strings.Join(labels, ", ")
 		p.Outcomes, p.Differences = outcomes(runs, labels), listing.Configurations(runs, labels)
-		var conditions []plot.Condition
-		for i, r := range runs {
-			conditions = append(conditions, plot.Condition{Label: labels[i], Runs: []*rundir.Run{r}})
+		for _, row := range listing.Files(runs, labels).Rows {
+			p.Differences.Add(append([]any{rundir.FileKey + row[0].(string)}, row[1:1+len(runs)]...)...)
 		}
-		p.Comparison = plot.Conditions("Comparison", conditions)
+		p.Comparison = plot.Conditions("Comparison", conditionsOf(runs, labels))
 	}
 	for i, r := range runs {
 		if ctx.Err() != nil {
@@ -108,23 +115,47 @@ func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 	return p, nil
 }
 
-// labelsOf are the runs' names; where two have the same, their directories. A run whose configuration a resumption
-// changed says so.
-func labelsOf(runs []*rundir.Run) []string {
-	seen := map[string]int{}
-	for _, r := range runs {
-		seen[r.Name]++
+// ofOneRun are the keys in which runs of one condition differ.
+var ofOneRun = []string{"run.seed", "run.env_seed", "run.name", "run.output", "run.threads"}
+
+// conditionsOf puts runs together whose configurations, files and changes differ in nothing but the seed and the place.
+// A condition of several is called after the folder that its runs' labels share, or after all of them.
+func conditionsOf(runs []*rundir.Run, labels []string) (out []plot.Condition) {
+	at := map[string]int{}
+	for i, r := range runs {
+		text, _ := os.ReadFile(r.File("config.toml"))
+		flat, err := config.Flatten(text)
+		for _, key := range ofOneRun {
+			delete(flat, key)
+		}
+		of := fmt.Sprint(flat, r.Changes()) // maps are printed in the order of their keys
+		if r.Info != nil {
+			of += fmt.Sprint(r.Info.Files)
+		}
+		k, known := at[of]
+		if !known || err != nil || len(flat) == 0 {
+			at[of] = len(out)
+			out = append(out, plot.Condition{Label: labels[i], Runs: []*rundir.Run{r}})
+			continue
+		}
+		c := &out[k]
+		c.Runs = append(c.Runs, r)
+		if folder := path.Dir(labels[i]); folder != "." && (c.Label == folder || path.Dir(c.Label) == folder) {
+			c.Label = folder
+		} else {
+			c.Label += ", " + labels[i]
+		}
 	}
-	var out []string
-	for _, r := range runs {
-		label := r.Name
-		if seen[r.Name] > 1 {
-			label = r.Dir
-		}
+	return out
+}
+
+// labelsOf are the runs' names. A run whose configuration a resumption changed says so.
+func labelsOf(runs []*rundir.Run) []string {
+	out := listing.Names(runs)
+	for k, r := range runs {
 		if i := slices.IndexFunc(r.Changes(), config.Change.Trains); i >= 0 {
-			label += fmt.Sprintf(" (changed after step %d)", r.Changes()[i].Step)
+			out[k] += fmt.Sprintf(" (changed after step %d)", r.Changes()[i].Step)
 		}
-		out = append(out, label)
 	}
 	return out
 }
@@ -137,7 +168,7 @@ func newSection(r *rundir.Run) (s section, err error) {
 	if r.Broken != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("The metrics could not be read to their end: %v", r.Broken))
 	}
-	if s.Overview, err = plot.Steps(r); err != nil { // steps that cannot be compared are shown one by one
+	if s.Overview, err = plot.Steps(r, false); err != nil { // steps that cannot be compared are shown one by one
 		s.Warnings, s.Overview = append(s.Warnings, err.Error()), figure.Figure{}
 	}
 	if s.Analyses, err = analyses(r); err != nil {

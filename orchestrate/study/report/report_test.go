@@ -2,9 +2,11 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,7 +76,7 @@ func writeRun(t *testing.T, name, config string, analysed ...int) *rundir.Run {
 func pageOf(t *testing.T, runs ...*rundir.Run) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page.html")
-	if err := Write(context.Background(), runs, path); err != nil {
+	if err := Write(context.Background(), runs, Paired{}, path); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)
@@ -124,6 +126,7 @@ func TestPageIsInertAndSelfContained(t *testing.T) {
 func TestSeveralRunsAreCompared(t *testing.T) {
 	a, b := writeRun(t, "a", "[filter]\nvalue = 0.9\n[actor]\nlr = 1e-4\n"),
 		writeRun(t, "b", "[filter]\nvalue = 0.5\n[actor]\nlr = 1e-4\n")
+	a.Info.Files, b.Info.Files = map[string]string{"held.jsonl": "aa"}, map[string]string{"held.jsonl": "bb"}
 	p, err := newPage(context.Background(), []*rundir.Run{a, b})
 	if err != nil {
 		t.Fatal(err)
@@ -131,15 +134,54 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 	if len(p.Comparison.Panels) == 0 || len(p.Runs) != 2 {
 		t.Errorf("%d panels of %d runs", len(p.Comparison.Panels), len(p.Runs))
 	}
+	if last := p.Differences.Rows[len(p.Differences.Rows)-1]; !slices.Equal(last, []any{"file held.jsonl", "aa", "bb"}) {
+		t.Errorf("the last difference is %v, want that of held.jsonl", last)
+	}
 	var text strings.Builder
 	if err := listing.Configurations([]*rundir.Run{a, b}, []string{"a", "b"}).WriteCSV(&text); err != nil ||
 		text.String() != "key,a,b\nfilter.value,0.9,0.5\n" {
 		t.Errorf("differences %q (%v), want that of filter.value", text.String(), err)
 	}
 	row := outcomes([]*rundir.Run{a}, []string{"a"}).Rows[0]
-	if row[4] != (table.Cell{Value: 0.5, Text: "50.0 %"}) || row[5] != 4 ||
-		row[7] != (table.Cell{Value: 0.25, Text: "25.0 %"}) {
-		t.Errorf("outcome %v, want a peak of 50 %% at step 4 and 25 %% for the mean of the last three", row)
+	if row[4] != (table.Cell{Value: 0.5, Text: "50.0 %"}) || row[5] != 4 || row[7] != nil {
+		t.Errorf("outcome %v, want a peak of 50 %% at step 4, of an unknown number of episodes", row)
+	}
+}
+
+// Runs that differ in their seeds and places only are one condition, whose mean over seeds has a band.
+func TestSeedsAreOneCondition(t *testing.T) {
+	var runs []*rundir.Run
+	study := t.TempDir()
+	for _, lr := range []string{"0.1", "0.3", "0.5"} {
+		for seed := 1; seed <= 2; seed++ {
+			name := fmt.Sprintf("%s/seed_%d", lr, seed)
+			r := writeRun(t, "r", fmt.Sprintf("[run]\nname = \"seed_%d\"\noutput = %q\nseed = %d\nenv_seed = %d\n"+
+				"threads = %d\n[actor]\nlr = %s\n", seed, lr, seed, 7*seed, seed, lr))
+			if err := os.MkdirAll(filepath.Join(study, lr), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(r.Dir, filepath.Join(study, name)); err != nil {
+				t.Fatal(err)
+			}
+			r.Dir, r.Name = filepath.Join(study, name), filepath.Base(name)
+			runs = append(runs, r)
+		}
+	}
+	runs[5].Info.Files = map[string]string{"env.py": "another"}
+	var got []string
+	for _, c := range conditionsOf(runs, labelsOf(runs)) {
+		got = append(got, fmt.Sprintf("%s: %d", c.Label, len(c.Runs)))
+	}
+	if want := []string{"0.1: 2", "0.3: 2", "0.5/seed_1: 1", "0.5/seed_2: 1"}; !slices.Equal(got, want) {
+		t.Errorf("conditions %q, want %q", got, want)
+	}
+	p, err := newPage(context.Background(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if caption := p.Comparison.Caption; !strings.Contains(caption, "mean over seeds") ||
+		strings.Contains(caption, "no bands") {
+		t.Errorf("caption %q", caption)
 	}
 }
 

@@ -59,6 +59,10 @@ func TestLongEpisodesAreCut(t *testing.T) {
 		e.Turns = append(e.Turns, episode.Turn{Observation: 2 * i, Reply: 2*i + 1, End: 2*i + 2})
 	}
 	s := newSample("title", e, decode)
+	if unknown := newSample("", &episode.Episode{Unjudged: true}, decode); s.Verdict != "not solved" ||
+		unknown.Verdict != "success unknown" {
+		t.Errorf("verdicts %q, %q", s.Verdict, unknown.Verdict)
+	}
 	if len(s.Turns) != mostTurns || s.Cut != "3 further turns" || s.Turns[1] != (turn{"é", "é"}) {
 		t.Errorf("%d turns, %q, %+v", len(s.Turns), s.Cut, s.Turns[1])
 	}

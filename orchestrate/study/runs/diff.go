@@ -25,13 +25,20 @@ func Configurations(list []*rundir.Run, labels []string) *table.Table {
 		if flat[i], _ = config.Flatten(text); flat[i] == nil {
 			flat[i] = map[string]string{}
 		}
-		for _, c := range r.Changes() { // the last value alone would say that it always held
-			flat[i][c.Key] = strings.TrimPrefix(fmt.Sprintf("%s; to step %d %s", flat[i][c.Key], c.Step, c.From), "; ")
+		for _, c := range r.Changes() {
+			if !strings.HasPrefix(c.Key, rundir.FileKey) {
+				flat[i][c.Key] = untilStep(flat[i][c.Key], c)
+			}
 		}
 		delete(flat[i], "run.name")
 		delete(flat[i], "run.output")
 	}
 	return differing(flat, labels)
+}
+
+// untilStep adds to a value the one that a resumption changed: the last alone would say that it always held.
+func untilStep(now string, c config.Change) string {
+	return strings.TrimPrefix(fmt.Sprintf("%s; to step %d %s", now, c.Step, c.From), "; ")
 }
 
 // differing has a row per key that does not have one value in all.
@@ -58,31 +65,26 @@ func differing(flat []map[string]string, labels []string) *table.Table {
 
 // ofTheRun are the fields of run.json that say how a run went, and not what it was made with.
 var ofTheRun = []string{"id", "name", "status", "reason", "first_step", "step", "updated", "config_sha256",
-	"peak_rss_bytes", "changes"}
+	"peak_rss_bytes", "changes", "files_sha256"}
 
-// Builds lists in what programs, machines, seeds and files of runs differ, as run.json has them.
-func Builds(list []*rundir.Run, labels []string) (*table.Table, error) {
+// Builds lists in what programs, machines and seeds of runs differ, as run.json has them.
+func Builds(list []*rundir.Run, labels []string) *table.Table {
 	flat := make([]map[string]string, len(list))
 	for i, r := range list {
 		flat[i] = map[string]string{}
 		if r.Info == nil {
 			continue
 		}
-		encoded, err := json.Marshal(r.Info)
-		if err != nil {
-			return nil, err
-		}
+		encoded, _ := json.Marshal(r.Info) // texts, numbers and maps of them always encode
 		var fields map[string]any
-		if err := json.Unmarshal(encoded, &fields); err != nil {
-			return nil, err
-		}
+		_ = json.Unmarshal(encoded, &fields)
 		for name, v := range fields {
 			if !slices.Contains(ofTheRun, name) {
 				flat[i][name] = fmt.Sprint(v)
 			}
 		}
 	}
-	return differing(flat, labels), nil
+	return differing(flat, labels)
 }
 
 // ends are the metrics that runs are compared by.
@@ -137,16 +139,34 @@ func Ends(list []*rundir.Run, labels []string, all bool) (*table.Table, error) {
 	return t, nil
 }
 
-// Labels are the names of folders, and where two have the same, their paths.
+// Labels are Names of folders.
 func Labels(dirs []string) []string {
-	labels, seen := make([]string, len(dirs)), map[string]int{}
-	for _, dir := range dirs {
-		seen[filepath.Base(dir)]++
-	}
+	list := make([]*rundir.Run, len(dirs))
 	for i, dir := range dirs {
-		if labels[i] = filepath.Base(dir); seen[labels[i]] > 1 {
-			labels[i] = dir
+		list[i] = &rundir.Run{Name: filepath.Base(dir), Dir: dir}
+	}
+	return Names(list)
+}
+
+// Names are those of runs, and where two have the same, with as many of the folders around them as tell them apart.
+func Names(list []*rundir.Run) []string {
+	names := make([]string, len(list))
+	for i, r := range list {
+		names[i] = r.Name
+	}
+	for longer := true; longer; {
+		longer = false
+		seen := map[string]int{}
+		for _, name := range names {
+			seen[name]++
+		}
+		for i, name := range names {
+			if dir := filepath.Clean(list[i].Dir); seen[name] > 1 && name != dir {
+				parts := strings.Split(dir, "/")
+				names[i] = strings.Join(parts[max(0, len(parts)-strings.Count(name, "/")-2):], "/")
+				longer = true
+			}
 		}
 	}
-	return labels
+	return names
 }

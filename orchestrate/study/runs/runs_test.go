@@ -149,9 +149,8 @@ func TestDifferencesOfTwoRuns(t *testing.T) {
 		}
 		list = append(list, &rundir.Run{Dir: dir, Info: info})
 	}
-	builds, err := Builds(list, []string{"a", "b"})
-	if err != nil || len(builds.Rows) != 1 || builds.Rows[0][0] != "engine" {
-		t.Errorf("%v, %v", builds, err)
+	if builds := Builds(list, []string{"a", "b"}); len(builds.Rows) != 1 || builds.Rows[0][0] != "engine" {
+		t.Errorf("%v", builds)
 	}
 	ends, err := Ends(list, []string{"a", "b"}, false)
 	if err != nil || len(ends.Rows) != 2 {
@@ -166,6 +165,11 @@ func TestDifferencesOfTwoRuns(t *testing.T) {
 		t.Errorf("%d rows of all metrics: %v", len(all.Rows), all.Rows)
 	}
 	if got := Labels([]string{a, b, b}); got[0] != "a" || got[1] != b {
+		t.Errorf("labels %q", got)
+	}
+	study := []string{"s/runs/0.1/seed_1", "s/runs/0.3/seed_1", "t/runs/0.3/seed_1", "s/runs/0.1/seed_2"}
+	if got := Labels(study); !slices.Equal(got, []string{"0.1/seed_1", "s/runs/0.3/seed_1", "t/runs/0.3/seed_1",
+		"seed_2"}) {
 		t.Errorf("labels %q", got)
 	}
 }

@@ -2,7 +2,6 @@ package runs
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"math"
 	"os"
@@ -20,8 +19,8 @@ import (
 type Series struct {
 	path string
 
-	mu      sync.Mutex
-	end     int64 // where what was read ends in the file
+	mu      sync.Mutex // guards what follows
+	end     int64      // where what was read ends in the file
 	steps   []int
 	columns map[string][]float64 // by key, NaN where a step does not have it
 	names   []string             // of all metrics of the first and the last line
@@ -65,15 +64,10 @@ func (s *Series) Read(keys ...string) (steps []int, columns map[string][]float64
 			s.columns[key] = []float64{}
 		}
 	}
-	if _, err := file.Seek(s.end, io.SeekStart); err != nil {
+	added, err := io.ReadAll(io.NewSectionReader(file, s.end, info.Size()-s.end))
+	if err != nil {
 		return nil, nil, err
 	}
-	added := make([]byte, info.Size()-s.end)
-	n, err := io.ReadFull(file, added)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	added = added[:n]
 	s.add(added[:bytes.LastIndexByte(added, '\n')+1])
 	columns = map[string][]float64{}
 	for _, key := range keys {

@@ -32,12 +32,6 @@ type Step struct {
 	Phases   []Phase
 }
 
-// Seconds of the whole step.
-func (s Step) Seconds() float64 { return s.total().Seconds }
-
-// Sent is what a rank sends in a step.
-func (s Step) Sent() float64 { return s.total().Sent }
-
 // total adds the phases up.
 func (s Step) total() Phase {
 	sum := Phase{Name: "in all"}

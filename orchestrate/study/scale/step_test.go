@@ -8,7 +8,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/loop/source"
 )
 
 // planned opens the first experiment of the seeds with one of configs/shapes, as `gyre train --dry-run --device h100`
@@ -21,7 +21,7 @@ func planned(t *testing.T, shape string, ranks int, overrides ...string) (Plan, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := experiment.Open(c, trainer.TrainingParts(true))
+	e, err := experiment.Open(c, source.Parts(false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,17 +58,17 @@ func TestMatricesArePublishedCounts(t *testing.T) {
 func TestRanksShareTheWork(t *testing.T) {
 	for _, shard := range []string{"none", "optimizer", "full"} {
 		alone, _ := planned(t, "qwen2.5-3b", 1, "fsdp.shard="+shard)
-		if alone.Step.Sent() != 0 {
-			t.Errorf("%s: one rank sends %v bytes", shard, alone.Step.Sent())
+		if alone.Step.total().Sent != 0 {
+			t.Errorf("%s: one rank sends %v bytes", shard, alone.Step.total().Sent)
 		}
 		for _, ranks := range []int{2, 8, 64} {
 			many, _ := planned(t, "qwen2.5-3b", ranks, "fsdp.shard="+shard)
 			if got, want := work(many.Step)*float64(ranks), work(alone.Step); math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("%s: %d ranks do %v operations, one does %v", shard, ranks, got, want)
 			}
-			if many.Step.Sent() <= 0 || many.Step.Seconds() >= alone.Step.Seconds() {
-				t.Errorf("%s: %d ranks send %v bytes and take %v s, one takes %v", shard, ranks, many.Step.Sent(),
-					many.Step.Seconds(), alone.Step.Seconds())
+			if many.Step.total().Sent <= 0 || many.Step.total().Seconds >= alone.Step.total().Seconds {
+				t.Errorf("%s: %d ranks send %v bytes and take %v s, one takes %v", shard, ranks, many.Step.total().Sent,
+					many.Step.total().Seconds, alone.Step.total().Seconds)
 			}
 		}
 	}
@@ -102,7 +102,7 @@ func TestPlanChoosesTheSharing(t *testing.T) {
 	for ranks, want := range map[int]string{1: "none", 4: "full", 8: "full"} {
 		p, _ := planned(t, "qwen2.5-3b", ranks)
 		named, _ := planned(t, "qwen2.5-3b", ranks, "fsdp.shard="+want)
-		if p.Shard != want || p.Memory.Peak() != named.Memory.Peak() || p.Step.Sent() != named.Step.Sent() {
+		if p.Shard != want || p.Memory.Peak() != named.Memory.Peak() || p.Step.total().Sent != named.Step.total().Sent {
 			t.Errorf("%d ranks: %s, want the plan of %s", ranks, p.Shard, want)
 		}
 		if said := strings.Contains(p.String(), "fsdp.shard = \"auto\": "+want); said != (ranks > 1) {

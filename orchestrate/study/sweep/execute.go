@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -12,8 +13,6 @@ import (
 
 	"gyre/internal/exitcode"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
@@ -23,8 +22,9 @@ import (
 type Options struct {
 	Command string // the gyre binary
 	Console *metrics.Console
-	// Train is what gyre train does, in this process: it says what went wrong, and gives its exit code.
-	Train func(context.Context, *config.Config, session.Options) (code int)
+	// Here does in this process what gyre train does with a configuration and overrides until a step, in turns with
+	// others on one base: it tells log what went wrong, and gives the exit code. For studies of a shared base.
+	Here func(ctx context.Context, log io.Writer, base string, overrides []string, until int) (code int, err error)
 }
 
 // execution is a study with its folder, its experiment, its slots and what is known of its runs.
@@ -34,9 +34,8 @@ type execution struct {
 	slots   []slot
 	state   *state
 	options Options
-	host    *experiment.Host // of runs in this process; nil: each is a process of its own
-	trials  []trial          // of a search
-	rungs   int              // of a search; 0 = this is none
+	trials  []trial // of a search
+	rungs   int     // of a search; 0 = this is none
 }
 
 // open prepares a sweep or a search, and changes nothing.
@@ -45,14 +44,11 @@ func open(s *Study, k Kind) (*execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.begin(k); err != nil {
-		return nil, err
-	}
-	slots, err := s.deal()
+	known, err := s.begin(k)
 	if err != nil {
 		return nil, err
 	}
-	known, err := openState(s)
+	slots, err := s.deal()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +59,7 @@ func open(s *Study, k Kind) (*execution, error) {
 // Execute runs what is missing of a sweep or a search, and writes its summary: also when it is interrupted, of what
 // there is.
 func Execute(ctx context.Context, s *Study, k Kind, o Options) (Summary, error) {
-	if err := s.begin(k); err != nil {
+	if _, err := s.begin(k); err != nil {
 		return Summary{}, err
 	}
 	if err := os.MkdirAll(s.Dir(), 0o755); err != nil {
@@ -79,10 +75,6 @@ func Execute(ctx context.Context, s *Study, k Kind, o Options) (Summary, error) 
 		return Summary{}, err
 	}
 	x.options = o
-	if s.SharedBase {
-		x.host = experiment.NewHost()
-		defer x.host.Close()
-	}
 	for i, label := range deviceLabels(ctx, x.slots) {
 		x.slots[i].label = label
 	}
@@ -143,6 +135,7 @@ func (x *execution) run(ctx context.Context, next func(busy bool) *Run, p progre
 				break
 			}
 			free = free[1:]
+			// It ends with its run, which interruptRuns asks to; the loop goes on until all have.
 			go func() { ended <- end{place, x.one(ending, r, place)} }()
 		}
 		bar.Set(x.done(p))
@@ -187,10 +180,10 @@ func (x *execution) one(ctx context.Context, r *Run, place slot) error {
 	}
 	begin := time.Now()
 	start := x.process
-	if x.host != nil {
+	if x.study.SharedBase {
 		start = x.here
 	}
-	code, message, err := start(ctx, r, place)
+	code, err := start(ctx, r, place)
 	switch {
 	case err != nil && ctx.Err() != nil: // it has not begun
 		return x.settle(r, Pending)
@@ -201,6 +194,7 @@ func (x *execution) one(ctx context.Context, r *Run, place slot) error {
 	if err := x.state.change(func() { r.Seconds, r.ExitCode = r.Seconds+took, code }); err != nil {
 		return err
 	}
+	message := strings.Join(lastLines(r.Log, 1), "")
 	switch {
 	case ctx.Err() != nil && code != 0 && code != exitcode.StoppedEarly:
 		return x.settle(r, Pending)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gyre/internal/figure"
+	"gyre/internal/statistics"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -32,7 +33,7 @@ func result(seed int, status Status, steps int, rule string) row {
 	return out
 }
 
-func groupOf(label string, coordinates []string, mean Estimate, rows ...row) group {
+func groupOf(label string, coordinates []string, mean statistics.Estimate, rows ...row) group {
 	return group{Run: &Run{Condition: label, Coordinates: coordinates}, label: label, mean: mean, rows: rows}
 }
 
@@ -42,7 +43,7 @@ func TestStudyFigures(t *testing.T) {
 	for i, x := range []string{"0", "0.1"} {
 		for k, y := range []string{"1e-06", "1e-05", "0.0001"} {
 			mean := 0.1*float64(i) + 0.2*float64(k)
-			list = append(list, groupOf("kl="+x+",lr="+y, []string{x, y}, Estimate{mean, mean - 0.1, mean + 0.1},
+			list = append(list, groupOf("kl="+x+",lr="+y, []string{x, y}, statistics.Estimate{Value: mean, Low: mean - 0.1, High: mean + 0.1},
 				result(1, Finished, 10, ""), result(2, StoppedEarly, 6, "reward_variance_collapse")))
 		}
 	}
@@ -89,8 +90,8 @@ func labelled(p figure.Panel) map[string]bool {
 
 // Values of a single axis are named with it: a legend of bare numbers says nothing.
 func TestLegendsNameWhatVaries(t *testing.T) {
-	list := []group{groupOf("0", []string{"kl_coef=0"}, Estimate{}),
-		groupOf("0.001", []string{"kl_coef=0.001"}, Estimate{}), groupOf("no critic", nil, Estimate{})}
+	list := []group{groupOf("0", []string{"kl_coef=0"}, statistics.Estimate{}),
+		groupOf("0.001", []string{"kl_coef=0.001"}, statistics.Estimate{}), groupOf("no critic", nil, statistics.Estimate{})}
 	got, _ := brief(list)
 	if got[0].label != "kl_coef=0" || got[1].label != "kl_coef=0.001" || got[2].label != "no critic" {
 		t.Errorf("labels %+v", got)
@@ -103,7 +104,7 @@ func TestRulesInWords(t *testing.T) {
 		"reward_variance_collapse": "reward variance collapsed", "low_validation_success": "low validation success",
 		"empty_filtered_steps": "the filter kept nothing", "own_rule": "own_rule", "": "stopped early by a collapse rule",
 	} {
-		f := timeline("", []group{groupOf("", nil, Estimate{}, result(1, StoppedEarly, 3, rule))})
+		f := timeline("", []group{groupOf("", nil, statistics.Estimate{}, result(1, StoppedEarly, 3, rule))})
 		marks := f.Panels[0].Marks
 		if got := marks[len(marks)-1].Text[0]; got != "step 3: "+want {
 			t.Errorf("%s: %q, want %q", rule, got, want)
@@ -120,7 +121,7 @@ func TestManyLongConditions(t *testing.T) {
 		if i == 11 {
 			mean = math.NaN()
 		}
-		list = append(list, groupOf(strings.Join(at, ","), at, Estimate{mean, math.NaN(), math.NaN()},
+		list = append(list, groupOf(strings.Join(at, ","), at, statistics.Estimate{Value: mean, Low: math.NaN(), High: math.NaN()},
 			result(1, Paused, 3, "")))
 	}
 	short, names := brief(list)

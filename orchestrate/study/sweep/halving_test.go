@@ -148,7 +148,7 @@ func TestSearchFindsTheBest(t *testing.T) {
 			t.Fatalf("%d configurations have all steps, the best of all is not among them", len(best))
 		}
 		if taken > n*steps/4 {
-			t.Errorf("%d steps taken; %d when every rung is full, %d in all runs", taken, h.expected(n, rungs, steps),
+			t.Errorf("%d steps taken; %d when every rung is full, %d in all runs", taken, StepsOf(h.full(n, rungs, steps)),
 				n*steps)
 		}
 	}

@@ -26,17 +26,15 @@ const (
 )
 
 // begin chooses the folder: OUTPUT/NAME, or if a study of the other kind is there, one in it, so that a file can be
-// swept and searched.
-func (s *Study) begin(k Kind) error {
+// swept and searched. It gives what is known there.
+func (s *Study) begin(k Kind) (*state, error) {
 	s.beside = ""
 	st, err := openState(s)
-	if err != nil {
-		return err
-	}
-	if len(st.Runs) > 0 && cmp.Or(st.Kind, Sweeps) != k { // sweeps did not say what they are at first
+	if err == nil && len(st.Runs) > 0 && cmp.Or(st.Kind, Sweeps) != k { // sweeps did not say what they are at first
 		s.beside = string(k)
+		return openState(s)
 	}
-	return nil
+	return st, err
 }
 
 // runDir is where a run lies, logFile where it says what it does.
@@ -81,7 +79,6 @@ func (s *Study) summaryLog() string {
 // separator is between what a line of the summary log says.
 const separator = " | "
 
-// exists tells whether a path is there.
 func (s *Study) title() string { return cmp.Or(s.Title, s.Name) }
 
 // slot is a place for one run at a time.

@@ -3,16 +3,12 @@ package sweep
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"gyre/internal/atomicfile"
@@ -37,12 +33,12 @@ func outcomeOnDisk(r *Run) (Status, bool) {
 	return "", false
 }
 
-// process runs gyre train on a run until it ends, and returns its exit code and the last line that it said. When ctx
-// ends, the run finishes its step and saves; where it had not begun yet, that is an error.
-func (x *execution) process(ctx context.Context, r *Run, place slot) (code int, message string, err error) {
+// process runs gyre train on a run until it ends, and returns its exit code. When ctx ends, the run finishes its step
+// and saves; where it had not begun yet, that is an error.
+func (x *execution) process(ctx context.Context, r *Run, place slot) (code int, err error) {
 	log, err := r.openLog()
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	defer log.Close()
 	args := append([]string{"train", x.study.BasePath()}, r.Overrides...)
@@ -61,22 +57,7 @@ func (x *execution) process(ctx context.Context, r *Run, place slot) (code int, 
 			args = append(args, "--ranks", fmt.Sprint(n))
 		}
 	}
-	cmd := exec.CommandContext(ctx, x.options.Command, args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = environment, log, log, child.Attributes()
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	fmt.Fprintf(log, "$ %s\n", strings.Join(cmd.Args, " "))
-	runtime.LockOSThread() // see child.Attributes
-	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
-		return 0, "", fmt.Errorf("starting a run: %w", err)
-	}
-	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) && ctx.Err() == nil {
-		return 0, "", fmt.Errorf("%s: %w", x.options.Command, err)
-	}
-	if code = cmd.ProcessState.ExitCode(); code != 0 {
-		message = strings.Join(lastLines(r.Log, 1), "")
-	}
-	return code, message, nil
+	return child.Run(ctx, log, environment, x.options.Command, args...)
 }
 
 // openLog opens the file that a run's words are added to.

@@ -6,13 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"gyre/internal/exitcode"
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/interrupt"
-	"gyre/orchestrate/run/metrics"
 )
 
 // own are the tables and keys in which runs on one base may differ: adapters, losses and what they are made of,
@@ -31,7 +27,7 @@ func (s *Study) checkShared(runs []*Run) error {
 		if err != nil {
 			continue // it fails alone, and says why
 		}
-		if c.LoRA.Rank == 0 {
+		if !c.LoRA.Wanted() {
 			return fmt.Errorf("%w: %s: condition %s: lora.rank is 0: runs share a base (--shared-base) that none of "+
 				"them changes, so each needs adapters", settings.ErrInvalid, s.file, r.Condition)
 		}
@@ -70,30 +66,14 @@ func (s *Study) most() (n int) {
 }
 
 // here trains a run in this process, in turns with others on the same base; what it gives is what process gives.
-func (x *execution) here(ctx context.Context, r *Run, _ slot) (code int, message string, err error) {
+func (x *execution) here(ctx context.Context, r *Run, _ slot) (code int, err error) {
 	log, err := r.openLog()
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	defer log.Close()
 	ctx, stop := interrupt.Part(ctx, log)
 	defer stop()
-	guest, err := x.host.Join(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	defer guest.Leave()
 	fmt.Fprintf(log, "$ gyre train %s %s\n", x.study.BasePath(), strings.Join(r.Overrides, " "))
-	c, err := config.Load(x.study.BasePath(), r.Overrides, experiment.CheckEnvironments(ctx))
-	if err != nil {
-		fmt.Fprintf(log, "gyre: %v\n", err)
-		code = exitcode.Usage
-	} else {
-		code = x.options.Train(ctx, c, session.Options{Resume: true, Until: r.Target, Guest: guest,
-			Console: metrics.NewConsole(log)})
-	}
-	if code != 0 {
-		message = strings.Join(lastLines(r.Log, 1), "")
-	}
-	return code, message, nil
+	return x.options.Here(ctx, log, x.study.BasePath(), r.Overrides, r.Target)
 }

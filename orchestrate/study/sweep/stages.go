@@ -19,7 +19,7 @@ func (x *execution) stages(ctx context.Context) error {
 		if only != 0 && stage > only {
 			break
 		}
-		if only != 0 && (stage < only-1 || stage < only && (len(start) > 0 || !x.state.has(stage))) {
+		if only != 0 && (stage < only-1 || stage < only && (len(start) > 0 || len(x.state.of(stage)) == 0)) {
 			continue
 		}
 		runs := x.state.of(stage)
@@ -82,16 +82,16 @@ func (s *Study) runs(base *config.Config, conditions []Condition, threads int) [
 	for seed := 1; seed <= s.Seeds; seed++ {
 		for _, c := range conditions {
 			dir := s.runDir(c, seed)
-			// Threads may change the order of sums: they belong to what a run is.
 			overrides := slices.Concat(s.Set, c.Overrides, s.Override, seedOverrides(base, seed),
 				[]string{fmt.Sprintf("run.threads=%d", threads), "run.output=" + filepath.Dir(dir),
 					"run.name=" + filepath.Base(dir)})
 			steps := base.Run.Steps
-			if resolved, err := config.Load(s.BasePath(), overrides); err == nil {
+			resolved, err := config.Load(s.BasePath(), overrides)
+			if err == nil {
 				steps = resolved.Run.Steps
 			}
 			out = append(out, &Run{Condition: c.Label, Seed: seed, Stage: c.Stage, Dir: dir, Status: Pending,
-				Log: s.logFile(c, seed), Overrides: overrides, steps: steps,
+				Log: s.logFile(c, seed), Overrides: overrides, steps: steps, config: resolved,
 				Setting: c.Overrides, Coordinates: c.Coordinates, Line: c.Line})
 		}
 	}
@@ -106,9 +106,6 @@ type Preview struct {
 	// SecondsPerStep is what steps took in runs of the study, or in a run of the base; 0 where none was logged.
 	SecondsPerStep float64
 }
-
-// Rung is a rung of a search as a dry run lists it.
-type Rung struct{ Steps, Configurations int }
 
 // NewPreview lists the runs of a sweep's first stage, and of later ones as far as it got, or a search's configurations
 // in the order in which they start, with its rungs. It changes nothing.
@@ -126,11 +123,7 @@ func NewPreview(s *Study, k Kind) (Preview, error) {
 		for _, t := range x.trials {
 			p.Runs = append(p.Runs, t.runs...)
 		}
-		left := len(x.trials)
-		for rung := range x.rungs {
-			p.Rungs = append(p.Rungs, Rung{s.Search.stepsAt(rung, x.rungs, longest), left})
-			left = max(left/s.Search.Reduction, 1)
-		}
+		p.Rungs = s.Search.full(len(x.trials), x.rungs, longest)
 	} else {
 		conditions, err := s.Plan(max(s.OnlyStage, 1), s.Start)
 		if err != nil {
@@ -138,6 +131,11 @@ func NewPreview(s *Study, k Kind) (Preview, error) {
 		}
 		p.Runs = s.runs(x.base, conditions, x.slots[0].threads)
 		if err := s.checkShared(p.Runs); err != nil {
+			return Preview{}, err
+		}
+	}
+	if s.OnlyStage < 2 || len(s.Start) > 0 { // else it is not known yet what the stage starts from
+		if err := x.state.check(p.Runs); err != nil {
 			return Preview{}, err
 		}
 	}

@@ -9,10 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"gyre/internal/atomicfile"
 	"gyre/internal/exitcode"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/rundir"
 )
 
 // Status of a run in a study.
@@ -52,11 +55,24 @@ type Run struct {
 	Target int       `json:"target,omitempty"`
 	Scores []float64 `json:"scores,omitempty"`
 
-	steps int // that the whole run takes
+	steps  int               // that the whole run takes
+	config *config.Config    // nil where it is not valid
+	files  map[string]string // that it began with, and their SHA-256
 }
 
 // same tells whether two runs are of one condition and seed.
 func (r *Run) same(o *Run) bool { return r.Condition == o.Condition && r.Seed == o.Seed }
+
+// alike tells whether two runs have the same settings. Their threads follow from the slots, and no bit of a run depends
+// on them.
+func (r *Run) alike(o *Run) bool {
+	settings := func(r *Run) []string {
+		return slices.DeleteFunc(slices.Clone(r.Overrides), func(word string) bool {
+			return strings.HasPrefix(word, "run.threads=")
+		})
+	}
+	return slices.Equal(settings(r), settings(o))
+}
 
 // Over tells whether nothing more is to be done.
 func (r *Run) Over() bool {
@@ -65,7 +81,7 @@ func (r *Run) Over() bool {
 
 // state is state.json: it is written after every change, so that a study that was killed goes on where it was.
 type state struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards Runs, and the file
 	path string
 	Name string `json:"study"`
 	Base string `json:"base"`
@@ -96,27 +112,70 @@ func openState(s *Study) (*state, error) {
 	return st, nil
 }
 
-// plan adds the runs that are new. One that is known must be the same: results of two settings under one name would
-// be mixed up.
+// known is what is known of a run; nil of a new one.
+func (st *state) known(r *Run) *Run {
+	if i := slices.IndexFunc(st.Runs, r.same); i >= 0 {
+		return st.Runs[i]
+	}
+	return nil
+}
+
+// check refuses runs whose results would be mixed up with others under one name: one that began with other settings,
+// and one that would use another content of a file than a run with results did.
+func (st *state) check(runs []*Run) error {
+	var begun []*Run
+	for _, r := range st.Runs {
+		if info, err := rundir.ReadInfo(r.Dir); err == nil && info != nil && info.Step > 0 {
+			r.files = info.Files
+			begun = append(begun, r)
+		}
+	}
+	for _, r := range runs {
+		known := st.known(r)
+		if known != nil && !known.alike(r) && atomicfile.Exists(known.Dir) {
+			return fmt.Errorf("%s: condition %s, seed %d began with %q and the study now says %q: choose another "+
+				"study.name, or remove %s to repeat it",
+				st.path, r.Condition, r.Seed, known.Overrides, r.Overrides, known.Dir)
+		}
+		if r.config == nil || len(begun) == 0 || known != nil && known.Over() {
+			continue
+		}
+		trains := *r.config
+		trains.Run.Loggers = nil // they only show results
+		for name, now := range trains.Files() {
+			for _, other := range begun {
+				if before := other.files[name]; before != "" && before != now {
+					return fmt.Errorf("%s: %s has changed since condition %s, seed %d began (SHA-256 %.12s, now %.12s), "+
+						"and condition %s, seed %d would use it as it is now: put it back, choose another study.name, or "+
+						"remove %s and what else ran with the old one", st.path, name, other.Condition, other.Seed, before,
+						now, r.Condition, r.Seed, other.Dir)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// plan adds the runs that are new, once check has nothing against them.
 func (st *state) plan(runs []*Run) ([]*Run, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if err := st.check(runs); err != nil {
+		return nil, err
+	}
 	var out []*Run
 	for _, r := range runs {
-		i := slices.IndexFunc(st.Runs, r.same)
-		if i < 0 {
+		known := st.known(r)
+		if known == nil {
 			st.Runs = append(st.Runs, r)
 			out = append(out, r)
 			continue
 		}
-		known := st.Runs[i]
-		if !slices.Equal(known.Overrides, r.Overrides) {
-			if atomicfile.Exists(known.Dir) {
-				return nil, fmt.Errorf("%s: condition %s, seed %d began with %q and the study now says %q: choose "+
-					"another study.name, or remove %s to repeat it",
-					st.path, r.Condition, r.Seed, known.Overrides, r.Overrides, known.Dir)
-			}
+		if !known.alike(r) { // it has not begun
 			*known = *r
+		}
+		if !known.Over() {
+			known.Overrides = r.Overrides // its threads may be others
 		}
 		known.Setting, known.Coordinates, known.Line, known.Log = r.Setting, r.Coordinates, r.Line, r.Log
 		known.steps = r.steps
@@ -125,12 +184,10 @@ func (st *state) plan(runs []*Run) ([]*Run, error) {
 	return out, st.write()
 }
 
-// of are the runs of a stage, has whether there are any.
+// of are the runs of a stage.
 func (st *state) of(stage int) []*Run {
 	return slices.DeleteFunc(slices.Clone(st.Runs), func(r *Run) bool { return r.Stage != stage })
 }
-
-func (st *state) has(stage int) bool { return len(st.of(stage)) > 0 }
 
 // change applies a change to the runs and writes it down.
 func (st *state) change(apply func()) error {

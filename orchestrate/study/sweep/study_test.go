@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -180,8 +181,79 @@ func TestAChangedStudyIsRefused(t *testing.T) {
 	if _, err := st.plan(run("actor.lr=2")); err != nil {
 		t.Error(err)
 	}
+	if got, err := st.plan(run("actor.lr=2", "run.threads=1")); err != nil || len(got[0].Overrides) != 2 {
+		t.Errorf("other slots give a run other threads: %v", err)
+	}
+	st.Runs[0].Status = Finished
+	if got, err := st.plan(run("actor.lr=2", "run.threads=4")); err != nil || got[0].Overrides[1] != "run.threads=1" {
+		t.Errorf("a run that is over keeps the threads that it had: %v", err)
+	}
+	st.Runs[0].Status = Pending
 	if _, err := st.plan(run("actor.lr=3")); err == nil || !strings.Contains(err.Error(), "actor.lr=3") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A run is not added to results of another content of its files; loggers' files, and those of runs without a step, may
+// change.
+func TestAChangedFileIsRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("b.toml", "[run]\nname = \"r\"\nloggers = [{ command = [\"python3\", \"show.py\"] }]\n"+
+		"[model]\npath = \"m\"\n[[envs]]\ntag = \"x\"\n[envs.options]\ncommand = [\"python3\", \"env.py\"]\n")
+	write("study.toml", "[study]\nname = \"s\"\nbase = \"b.toml\"\nseeds = 2\n"+
+		"[[axes]]\nkey = \"actor.lr\"\nvalues = [1]\n")
+	write("env.py", "old")
+	write("show.py", "old")
+	preview := func() (Preview, error) {
+		s, err := Load("study.toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NewPreview(s, Sweeps)
+	}
+	p, err := preview()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := p.Runs[0], p.Runs[1]
+	files, _ := json.Marshal(first.config.Files())
+	first.Status = Finished
+	if !strings.Contains(string(files), "env.py") || !strings.Contains(string(files), "show.py") {
+		t.Fatalf("files %s", files)
+	}
+	state, _ := json.Marshal(map[string]any{"runs": []*Run{first}})
+	write("studies/s/state.json", string(state))
+	write(first.Dir+"/run.json", `{"status": "failed", "step": 0, "files_sha256": `+string(files)+"}")
+	write("env.py", "new")
+	write("show.py", "new")
+	if _, err := preview(); err != nil {
+		t.Errorf("no step was run with the old file: %v", err)
+	}
+	write(first.Dir+"/run.json", `{"status": "done", "step": 3, "files_sha256": `+string(files)+"}")
+	if _, err := preview(); err == nil ||
+		!strings.Contains(err.Error(), "env.py has changed since condition 1, seed 1 began") ||
+		!strings.Contains(err.Error(), "condition 1, seed 2 would use it") {
+		t.Errorf("another environment: %v", err)
+	}
+	write("env.py", "old")
+	if _, err := preview(); err != nil {
+		t.Errorf("the old file is back: %v", err)
+	}
+	second.Status = Finished
+	state, _ = json.Marshal(map[string]any{"runs": []*Run{first, second}})
+	write("studies/s/state.json", string(state))
+	write("env.py", "new")
+	if _, err := preview(); err != nil {
+		t.Errorf("nothing is left to run: %v", err)
 	}
 }
 
@@ -261,9 +333,15 @@ func TestTiesAreSaid(t *testing.T) {
 	if !ok || best.Condition != "b" || !slices.Equal(best.Ties, []string{"c"}) {
 		t.Errorf("%+v, %v", best, ok)
 	}
-	var out strings.Builder
-	if err := (&Summary{Best: []Best{best}, conditions: table.New(), compared: table.New()}).Text(&out, 80); err != nil || !strings.Contains(out.String(),
-		"as good: c; the first of them counts") {
-		t.Errorf("%v: %s", err, out.String())
+	text := (&Summary{Best: []Best{best}, conditions: table.New(), compared: table.New()}).Text(80)
+	if !strings.Contains(text, "as good: c; the first of them counts") ||
+		!strings.Contains(text, "best: b (50.0 % success, mean of the last 3 validations of its runs): ") {
+		t.Error(text)
+	}
+	for want, x := range map[string]*execution{"0.5 critic/score/mean at the end of its runs": {study: &Study{
+		Objective: "critic/score/mean"}}, "50.0 % success at the last validation of its runs": {study: &Study{}, rungs: 2}} {
+		if got := x.newBest(runs[1], 0.5).said; got != want {
+			t.Errorf("the score is said as %q, want %q", got, want)
+		}
 	}
 }

@@ -34,7 +34,12 @@ type Best struct {
 	At        map[string]string `json:"at,omitempty"`   // its values on the axes
 	Setting   []string          `json:"set"`            // its overrides, those of stages before included
 	Ties      []string          `json:"ties,omitempty"` // conditions of the same score, which come later
+
+	said string // the score, with what it is of
 }
+
+// confidence of all intervals of a study.
+const confidence = 0.95
 
 // row is one run's result. What is not known is NaN.
 type row struct {
@@ -49,8 +54,9 @@ type row struct {
 type group struct {
 	*Run  // the first
 	rows  []row
-	label string   // in figures
-	mean  Estimate // of the runs' last validations, with Student's interval as far as it lies within 0 and 1
+	label string // in figures
+	// of the runs' last validations, with Student's interval as far as it lies within 0 and 1
+	mean statistics.Estimate
 }
 
 // groupsOf are the results of runs by condition, in the order in which those first appear.
@@ -70,8 +76,8 @@ func groupsOf(runs []*Run, objective string) (groups []group) {
 				last = append(last, r.Last)
 			}
 		}
-		mean, low, high := statistics.MeanInterval(last, confidence)
-		groups[i].mean = Estimate{mean, math.Max(low, 0), math.Min(high, 1)}
+		mean := statistics.MeanInterval(last, confidence)
+		groups[i].mean = statistics.Estimate{Value: mean.Value, Low: math.Max(mean.Low, 0), High: math.Min(mean.High, 1)}
 	}
 	return groups
 }
@@ -83,7 +89,6 @@ var compared = []struct {
 }{
 	{"peak_success", func(r row) float64 { return r.Peak }},
 	{"last_success", func(r row) float64 { return r.Last }},
-	{"mean_last_success", func(r row) float64 { return r.LastMean }},
 	{"steps", func(r row) float64 { return float64(r.Steps) }},
 	{"entropy", func(r row) float64 { return r.Entropy }},
 	{"reward_spread", func(r row) float64 { return r.Spread }},
@@ -144,7 +149,7 @@ func (x *execution) best(runs []*Run) (best Best, ok bool) {
 		}
 		switch score := statistics.Mean(scores); {
 		case !ok || every && !whole || every == whole && score > best.Score:
-			best, ok, whole = newBest(g.Run, score), true, every
+			best, ok, whole = x.newBest(g.Run, score), true, every
 		case every == whole && score == best.Score:
 			best.Ties = append(best.Ties, g.Condition)
 		}
@@ -152,8 +157,15 @@ func (x *execution) best(runs []*Run) (best Best, ok bool) {
 	return best, ok
 }
 
-func newBest(r *Run, score float64) Best {
-	b := Best{Stage: r.Stage, Condition: r.Condition, Score: score, Setting: r.Setting, At: map[string]string{}}
+func (x *execution) newBest(r *Run, score float64) Best {
+	said := fmt.Sprintf("%.1f %% success, mean of the last %d validations of its runs", 100*score, rundir.LastValidations)
+	switch {
+	case x.study.Objective != "":
+		said = fmt.Sprintf("%.3g %s at the end of its runs", score, x.study.Objective)
+	case x.rungs > 0:
+		said = fmt.Sprintf("%.1f %% success at the last validation of its runs", 100*score)
+	}
+	b := Best{said: said, Stage: r.Stage, Condition: r.Condition, Score: score, Setting: r.Setting, At: map[string]string{}}
 	for _, at := range r.Coordinates {
 		name, value, _ := strings.Cut(at, "=")
 		b.At[name] = value
@@ -165,6 +177,7 @@ func newBest(r *Run, score float64) Best {
 func (x *execution) summarise() (Summary, error) {
 	s := Summary{dir: x.study.Dir(), rungs: x.rungs, groups: groupsOf(x.shown(), x.study.Objective), Best: x.bests()}
 	var base group
+	against := ""
 	// Configurations of a search differ in their steps too: they are not compared.
 	if len(s.groups) > 0 && x.rungs == 0 {
 		base = s.groups[0]
@@ -176,9 +189,6 @@ func (x *execution) summarise() (Summary, error) {
 				"study.baseline is %q, which is no condition of this study: differences are against %s\n",
 				x.study.Baseline, base.Condition)
 		}
-	}
-	against := ""
-	if base.Run != nil {
 		against = base.Condition
 	}
 	s.conditions = &table.Table{Columns: []table.Column{{Name: "condition"}, {Name: "runs"},
@@ -208,7 +218,7 @@ func (x *execution) bests() (out []Best) {
 	if x.rungs > 0 {
 		for _, t := range x.leaders() {
 			if score, ok := t.score(t.rung()); ok && !t.lost() {
-				return []Best{newBest(t.runs[0], score)}
+				return []Best{x.newBest(t.runs[0], score)}
 			}
 		}
 		return nil
@@ -224,26 +234,21 @@ func (x *execution) bests() (out []Best) {
 // add adds a condition over its seeds: its runs with a result, of these the training regimes that failed (a collapse
 // rule stopped them), runs without a result, and success.
 func (s *Summary) add(g group) {
-	runs, regimes, failed := 0, 0, 0
+	runs, failed := 0, 0
 	for _, r := range g.rows {
-		switch {
-		case r.run.Status == Failed:
+		if r.result() {
+			runs++
+		} else if r.run.Status == Failed {
 			failed++
-		case r.run.Status == StoppedEarly:
-			regimes++
-			runs++
-		case r.result():
-			runs++
 		}
 	}
 	s.Runs, s.Failed = s.Runs+len(g.rows), s.Failed+failed
-	iqm := bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(g)...)
-	s.conditions.Add(g.Condition, runs, regimes, failed, table.PercentBetween(g.mean.Value, g.mean.Low, g.mean.High),
-		table.PercentBetween(iqm.Value, iqm.Low, iqm.High))
+	iqm := statistics.Bootstrap(confidence, statistics.InterquartileMean, scoresOf(g)...)
+	s.conditions.Add(g.Condition, runs, g.collapsed(), failed, table.PercentBetween(g.mean), table.PercentBetween(iqm))
 }
 
-// scoresOf are the last successes of conditions: a row per task that any of them has.
-func scoresOf(groups ...group) []Scores {
+// scoresOf are the last successes of conditions: a row per task that any of them has, a column per run.
+func scoresOf(groups ...group) [][][]float64 {
 	tasks := map[string]bool{}
 	for _, g := range groups {
 		for _, r := range g.rows {
@@ -252,7 +257,7 @@ func scoresOf(groups ...group) []Scores {
 			}
 		}
 	}
-	out := make([]Scores, len(groups))
+	out := make([][][]float64, len(groups))
 	for _, task := range slices.Sorted(maps.Keys(tasks)) {
 		for i, g := range groups {
 			var scores []float64
@@ -268,22 +273,24 @@ func scoresOf(groups ...group) []Scores {
 }
 
 // compare adds a row per metric in which a condition is compared with the baseline, over pairs of runs of the same
-// seed; of the last success also the probability that a run of the condition does better.
+// seed: what these share (environments, random draws) cancels. Of the last success it adds the probability that a run
+// of the condition does better.
 func (s *Summary) compare(g, base group) {
 	for _, metric := range compared {
-		var x, y []float64
+		var differences []float64
 		for _, a := range g.rows {
 			for _, b := range base.rows {
 				v, w := metric.value(a), metric.value(b)
 				if a.run.Seed == b.run.Seed && a.result() && b.result() && !math.IsNaN(v) && !math.IsNaN(w) {
-					x, y = append(x, v), append(y, w)
+					differences = append(differences, v-w)
 				}
 			}
 		}
-		cells := []any{g.Condition, base.Condition, metric.name, PairedDifference(x, y).cell(), len(x)}
+		cells := []any{g.Condition, base.Condition, metric.name,
+			table.Between(statistics.MeanInterval(differences, confidence)), len(differences)}
 		if metric.name == "last_success" {
-			cells = append(cells, bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) },
-				scoresOf(g, base)...).cell())
+			cells = append(cells, table.Between(statistics.Bootstrap(confidence, statistics.ProbabilityOfImprovement,
+				scoresOf(g, base)...)))
 		}
 		s.compared.Add(cells...)
 	}

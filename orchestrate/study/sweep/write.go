@@ -1,7 +1,6 @@
 package sweep
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 	"gyre/internal/table"
 )
 
-// write puts the summary's files into the study's folder.
+// write puts the summary's files, and the study's figures, into its folder.
 func (s *Summary) write() error {
 	runs := s.runs()
 	for _, f := range []struct {
@@ -34,14 +33,20 @@ func (s *Summary) write() error {
 		}
 		s.Files = append(s.Files, path)
 	}
-	return s.draw()
+	var problems []error
+	for _, f := range figures(filepath.Base(s.dir), s.groups) {
+		path := filepath.Join(s.dir, "figures", f.Name)
+		problems = append(problems, f.Save(path, figure.PrintDPI))
+		s.Files = append(s.Files, path)
+	}
+	return errors.Join(problems...)
 }
 
 // runs has a row per run.
 func (s *Summary) runs() *table.Table {
 	t := &table.Table{Columns: []table.Column{{Name: "condition"}, {Name: "seed"}, {Name: "status", Head: "ended"},
 		{Name: "steps"}, {Name: "peak_success", Head: "peak success"}, {Name: "last_success", Head: "last"},
-		{Name: "mean_last_success", Head: "last 3"}, {Name: "stopped_by", Hidden: true},
+		{Name: "mean_last_success", Hidden: true}, {Name: "stopped_by", Hidden: true},
 		{Name: "seconds", Format: "%.1f"}, {Name: "train_seconds", Hidden: true}, {Name: "eval_seconds", Hidden: true},
 		{Name: "wall_seconds", Hidden: true}, {Name: "reward_spread", Head: "spread"}, {Name: "entropy"},
 		{Name: "grad_norm", Hidden: true}, {Name: "rung", Hidden: true}, {Name: "error", Hidden: true}}}
@@ -82,11 +87,11 @@ func (s *Summary) best(w io.Writer) error {
 	return nil
 }
 
-// Text writes the summary for people, in lines of at most width characters.
-func (s *Summary) Text(w io.Writer, width int) error {
+// Text is the summary for people, in lines of at most width characters.
+func (s *Summary) Text(width int) string {
 	var out strings.Builder
 	for _, b := range s.Best {
-		fmt.Fprintf(&out, "best: %s (%.3g): %s\n", b.Condition, b.Score, strings.Join(b.Setting, " "))
+		fmt.Fprintf(&out, "best: %s (%s): %s\n", b.Condition, b.said, strings.Join(b.Setting, " "))
 		if len(b.Ties) > 0 {
 			fmt.Fprintf(&out, "      as good: %s; the first of them counts\n", strings.Join(b.Ties, ", "))
 		}
@@ -111,19 +116,7 @@ func (s *Summary) Text(w io.Writer, width int) error {
 			}
 		}
 	}
-	_, err := io.WriteString(w, strings.TrimPrefix(out.String(), "\n"))
-	return err
-}
-
-// draw makes the study's figures.
-func (s *Summary) draw() error {
-	var problems []error
-	for _, f := range figures(filepath.Base(s.dir), s.groups) {
-		path := filepath.Join(s.dir, "figures", f.Name)
-		problems = append(problems, f.Save(path, figure.PrintDPI))
-		s.Files = append(s.Files, path)
-	}
-	return errors.Join(problems...)
+	return strings.TrimPrefix(out.String(), "\n")
 }
 
 // logWidth is that of the tables in the summary log, which people read in windows of any width.
@@ -170,15 +163,12 @@ func (x *execution) logRun(r *Run, line string) error {
 
 // endLog adds the lines of all runs and the tables.
 func (x *execution) endLog(s *Summary) error {
-	var text bytes.Buffer
+	var text strings.Builder
 	fmt.Fprintf(&text, "\n=== %s Summary ===\n%s\n", x.study.title(), x.head()[0])
 	for _, r := range x.shown() {
 		text.WriteString(x.study.line(r))
 	}
-	text.WriteByte('\n')
-	if err := s.Text(&text, logWidth); err != nil {
-		return err
-	}
+	text.WriteString("\n" + s.Text(logWidth))
 	return x.addToLog(text.String())
 }
 

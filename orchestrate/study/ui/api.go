@@ -23,6 +23,7 @@ import (
 
 	"gyre/internal/statistics"
 	"gyre/internal/table"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/episodes"
@@ -137,6 +138,9 @@ func (s *Server) curves(_ context.Context, q query) (any, error) {
 		Key    string          `json:"key"`
 		Steps  []int           `json:"steps"`
 		Values episodes.Column `json:"values"`
+		// the 95 % interval of a validation's success over its episodes
+		Low  episodes.Column `json:"low,omitempty"`
+		High episodes.Column `json:"high,omitempty"`
 	}
 	out := []curve{}
 	for _, dir := range q.Values["run"] {
@@ -149,12 +153,34 @@ func (s *Server) curves(_ context.Context, q query) (any, error) {
 			return nil, err
 		}
 		for _, key := range q.Values["key"] {
-			if x, y := thin(steps, columns[key]); len(x) > 0 {
-				out = append(out, curve{dir, key, x, y})
+			x, y := thin(steps, columns[key])
+			if len(x) == 0 {
+				continue
 			}
+			c := curve{Run: dir, Key: key, Steps: x, Values: y}
+			if key == "val-env/*/success" {
+				c.Low, c.High = band(dir, y)
+			}
+			out = append(out, c)
 		}
 	}
 	return out, nil
+}
+
+// band is the 95 % interval of a run's validation successes over their episodes; nil where their number is not known.
+func band(dir string, shares []float64) (low, high []float64) {
+	c, err := config.Load(filepath.Join(dir, "config.toml"), nil)
+	if err != nil {
+		return nil, nil
+	}
+	n := (&rundir.Run{Config: c}).Episodes()
+	for _, share := range shares {
+		if n > 0 {
+			e := statistics.Wilson(share, n, 0.95)
+			low, high = append(low, e.Low), append(high, e.High)
+		}
+	}
+	return low, high
 }
 
 // thin leaves out steps without a value, and of more than mostPoints all but the extremes of equal stretches.
@@ -167,23 +193,21 @@ func thin(steps []int, column []float64) (x []int, y []float64) {
 	if len(x) <= mostPoints {
 		return x, y
 	}
-	var kept []int
-	for part := range slices.Chunk(y, 2*len(y)/mostPoints+1) {
-		low, high, at := 0, 0, len(kept)
-		for i, v := range part {
-			if v < part[low] {
+	var xs []int
+	var ys []float64
+	each := 2*len(y)/mostPoints + 1
+	for begin := 0; begin < len(y); begin += each {
+		low, high := begin, begin
+		for i := begin; i < min(begin+each, len(y)); i++ {
+			if y[i] < y[low] {
 				low = i
 			}
-			if v > part[high] {
+			if y[i] > y[high] {
 				high = i
 			}
 		}
-		begin := at / 2 * (2*len(y)/mostPoints + 1)
-		kept = append(kept, begin+min(low, high), begin+max(low, high))
-	}
-	xs, ys := make([]int, len(kept)), make([]float64, len(kept))
-	for i, k := range kept {
-		xs[i], ys[i] = x[k], y[k]
+		first, last := min(low, high), max(low, high)
+		xs, ys = append(xs, x[first], x[last]), append(ys, y[first], y[last])
 	}
 	return xs, ys
 }
@@ -196,25 +220,37 @@ func (s *Server) compare(_ context.Context, q query) (any, error) {
 			return nil, err
 		}
 		info, _ := rundir.ReadInfo(dir) // what is broken there differs from nothing
-		list = append(list, &rundir.Run{Dir: dir, Info: info})
+		c, _ := config.Load(filepath.Join(dir, "config.toml"), nil)
+		list = append(list, &rundir.Run{Dir: dir, Info: info, Config: c})
 	}
 	labels := runs.Labels(q.Values["run"])
-	builds, err := runs.Builds(list, labels)
-	if err != nil {
-		return nil, err
+	for i, r := range list {
+		r.Name = labels[i]
 	}
 	ends, err := runs.Ends(list, labels, false)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]json.RawMessage{}
-	for name, t := range map[string]*table.Table{"configuration": runs.Configurations(list, labels), "build": builds,
-		"ends": ends} {
+	tables := map[string]*table.Table{"configuration": runs.Configurations(list, labels), "ends": ends,
+		"build": runs.Builds(list, labels), "files": runs.Files(list, labels)}
+	note := ""
+	if s.Paired != nil {
+		differences, said, err := s.Paired(list)
+		if err != nil {
+			return nil, err
+		}
+		if note = said; differences != nil {
+			tables["paired"] = differences
+		}
+	}
+	for name, t := range tables {
 		if out[name], err = rows(t); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil
+	out["note"], err = json.Marshal(note)
+	return out, err
 }
 
 // study has the tables of a study, as its summary.json lists them.

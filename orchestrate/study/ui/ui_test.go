@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gyre/internal/table"
+	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/episodes"
 	"gyre/orchestrate/study/episodes/episodetest"
 )
@@ -24,7 +26,8 @@ func place(t *testing.T) (string, *Server) {
 	root := t.TempDir()
 	for _, name := range []string{"a", "b"} {
 		episodetest.Run{Dir: filepath.Join(root, name), Steps: 6, Saved: 2, Groups: 3, Members: 4,
-			Config: "seed = " + map[string]string{"a": "1", "b": "2"}[name] + "\n"}.Write(t)
+			Config: "seed = " + map[string]string{"a": "1", "b": "2"}[name] + "\n[model]\npath = 'm'\n" +
+				"[[envs]]\ntag = 'sokoban'\n"}.Write(t)
 	}
 	study := filepath.Join(root, "study")
 	if err := os.MkdirAll(study, 0o755); err != nil {
@@ -39,6 +42,9 @@ func place(t *testing.T) (string, *Server) {
 	s, err := New([]string{root})
 	if err != nil {
 		t.Fatal(err)
+	}
+	s.Paired = func(list []*rundir.Run) (*table.Table, string, error) {
+		return nil, fmt.Sprintf("no pairs of %s, %s", list[0].Name, list[1].Name), nil
 	}
 	return root, s
 }
@@ -87,6 +93,8 @@ func TestAnswers(t *testing.T) {
 		{"run", of("run", a), []any{"summary", 0, "state"}, "done"},
 		{"series", of("run", a, "run", b, "key", "actor/entropy", "key", "none"), []any{1, "run"}, b},
 		{"series", of("run", a, "key", "val-env/*/success"), []any{0, "values", 3}, 0.5},
+		{"series", of("run", a, "key", "val-env/*/success"), []any{0, "low", 3}, 0.456852}, // Wilson's of 512
+		{"compare", of("run", a, "run", b), []any{"note"}, "no pairs of a, b"},
 		{"compare", of("run", a, "run", b), []any{"configuration", 0, "key"}, "run.seed"},
 		{"compare", of("run", a, "run", b), []any{"configuration", 0, "b"}, "2"},
 		{"study", of("study", filepath.Join(root, "study")), []any{0, "condition"}, "<b>base"},
@@ -131,7 +139,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"GET", "localhost", "/api/step?step=1&run=" + url.QueryEscape(root+"/a"), 404},
 		{"GET", "localhost", "/api/episodes?e=step:6:99:" + url.QueryEscape(root+"/a"), 404},
 		{"GET", "localhost", "/api/episodes?e=nonsense", 404},
-		{"GET", "localhost", "/server.go", 404}, {"GET", "localhost", "/../server.go", 301},
+		{"GET", "localhost", "/ui.go", 404}, {"GET", "localhost", "/../ui.go", 301},
 	} {
 		w := ask(c.method, c.host, c.path)
 		if w.Code != c.status && !(c.status == 301 && w.Code >= 300) {

@@ -10,14 +10,9 @@ import (
 	"gyre/torch"
 )
 
-// clipped is the loss that is trained.
-func clipped() torch.PolicyLoss {
-	return torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}), Temperature: 1}
-}
-
 func (s *server) logprobs(t work.Task) (worker.Figures, error) {
 	begin := time.Now()
-	_, err := s.loaded.Score(torch.Pack(t.Sequences, nil), 1, false)
+	_, err := s.loaded.Logprobs(torch.Pack(t.Sequences, nil), 1)
 	return worker.Figures{Seconds: time.Since(begin).Seconds()}, err
 }
 
@@ -46,7 +41,8 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	if t.Context == 0 {
 		micro = slices.Collect(slices.Chunk(t.Sequences, 2))
 	}
-	g := s.gradients
+	g, clipped := s.gradients, torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}),
+		Temperature: 1}
 
 	begin := time.Now()
 	if err := g.Zero(); err != nil {
@@ -54,7 +50,7 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	}
 	for _, sequences := range micro {
 		batch, in := s.trainingBatch(sequences, t.Context, trained)
-		if _, err := s.loaded.PolicyBackward(batch, in, clipped(), torch.Terms(g, g, g)); err != nil {
+		if _, err := s.loaded.PolicyBackward(batch, in, clipped, torch.Terms(g, g, g)); err != nil {
 			return worker.Figures{}, err
 		}
 	}
@@ -85,52 +81,4 @@ func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Bat
 		in.Weights[i] = float32(on) / float32(all)
 	}
 	return batch, in
-}
-
-// analysis takes the gradients of the three terms of a loss for each half of the sequences; those of all are their
-// sums.
-func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
-	var terms, all [3]*torch.Gradients
-	for _, into := range [][]*torch.Gradients{terms[:], all[:]} {
-		for i := range into {
-			if into[i], err = torch.NewGradients(s.loaded); err != nil {
-				return figures, err
-			}
-			defer into[i].Close()
-		}
-	}
-	loss := clipped()
-	loss.EntropyCoef, loss.KL, loss.KLCoef = 0.01, torch.KLK3, 0.01
-	trained := 0
-	for _, ids := range t.Sequences {
-		trained += len(ids) - 1
-	}
-
-	begin := time.Now()
-	for bucket := range slices.Chunk(t.Sequences, (len(t.Sequences)+1)/2) {
-		batch, in := s.trainingBatch(bucket, 0, trained)
-		in.RefLogprobs = in.OldLogprobs
-		for _, g := range terms {
-			if err := g.Zero(); err != nil {
-				return figures, err
-			}
-		}
-		if _, err := s.loaded.PolicyBackward(batch, in, loss, torch.Terms(terms[0], terms[1], terms[2])); err != nil {
-			return figures, err
-		}
-		for i, g := range terms {
-			if _, err := g.Norm(); err != nil {
-				return figures, err
-			}
-			if err := all[i].Add(g, 1); err != nil {
-				return figures, err
-			}
-		}
-	}
-	for _, g := range all {
-		if _, err := g.Norm(); err != nil {
-			return figures, err
-		}
-	}
-	return worker.Figures{Seconds: time.Since(begin).Seconds()}, nil
 }

@@ -91,28 +91,15 @@ func (p *sampler) run(tokens int) (finished, error) {
 	return f, nil
 }
 
-func (s *server) greedy(t work.Task) (worker.Figures, error) {
-	p, err := s.open(1, len(t.Prompts[0])+t.New)
-	if err != nil {
-		return worker.Figures{}, err
-	}
-	id, err := p.submit(t.Prompts[0], t.New, 0, 0, nil)
-	if err != nil {
-		return worker.Figures{}, err
-	}
-	f, err := p.run(t.New)
-	return worker.Figures{Output: f.outputs[id].Tokens}, err
-}
-
 func (s *server) generate(t work.Task) (worker.Figures, error) {
 	// A warm-up asks for fewer tokens but must leave the engine that the repeats use.
 	p, err := s.open(len(t.Prompts)*t.Copies, max(len(t.Prompts[0])+t.New, 256))
 	if err != nil {
 		return worker.Figures{}, err
 	}
-	temperature := 1.0
-	if t.Op == work.OpRewrite {
-		temperature = 0
+	temperature := 0.0
+	if t.Op == work.OpGenerate {
+		temperature = 1
 	}
 	begin := time.Now()
 	for n, prompt := range t.Prompts {
@@ -126,7 +113,9 @@ func (s *server) generate(t work.Task) (worker.Figures, error) {
 	figures := worker.Figures{Seconds: time.Since(begin).Seconds(), FirstSeconds: f.first.Seconds(),
 		LaterTokens: f.later}
 	for _, o := range f.outputs {
-		figures.Cached += o.CachedTokens
+		if figures.Cached += o.CachedTokens; t.Op == work.OpGreedy {
+			figures.Output = o.Tokens
+		}
 	}
 	return figures, err
 }

@@ -96,22 +96,18 @@ func Serve(options string, in io.Reader, out, log io.Writer) error {
 }
 
 func (s *server) do(t work.Task) (worker.Figures, error) {
+	trains := map[string]func(t work.Task, folder string) (worker.Figures, error){work.OpGRPO: s.grpo,
+		work.OpTrain: s.train, work.OpPass: s.train, work.OpWaiting: s.waiting}
 	switch t.Op { // without a model, or with the trainer's own
 	case work.OpProbe:
 		return s.probe()
-	case work.OpGRPO, work.OpTrain, work.OpWaiting:
+	case work.OpGRPO, work.OpTrain, work.OpPass, work.OpWaiting:
 		folder, err := os.MkdirTemp("", "gyre-bench-")
 		if err != nil {
 			return worker.Figures{}, err
 		}
 		defer os.RemoveAll(folder)
-		switch t.Op {
-		case work.OpGRPO:
-			return s.grpo(t, folder)
-		case work.OpTrain:
-			return s.train(t, folder)
-		}
-		return s.waiting(t, folder)
+		return trains[t.Op](t, folder)
 	case work.OpServe:
 		return s.serve(t)
 	case work.OpEnvironment:
@@ -131,9 +127,7 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		s.loaded = model
 	}
 	switch t.Op {
-	case work.OpGreedy:
-		return s.greedy(t)
-	case work.OpGenerate, work.OpRewrite:
+	case work.OpGreedy, work.OpGenerate, work.OpRewrite:
 		return s.generate(t)
 	case work.OpRollout:
 		return s.rollout(t)
@@ -148,8 +142,6 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.logprobs(t)
 	case work.OpUpdate:
 		return s.update(t)
-	case work.OpAnalysis:
-		return s.analysis(t)
 	}
 	return worker.Figures{}, fmt.Errorf("unknown operation %q", t.Op)
 }
@@ -172,5 +164,45 @@ func (s *server) probe() (worker.Figures, error) {
 		return worker.Figures{}, err
 	}
 	numbers, err := torch.MeasureRows()
-	return worker.Figures{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops, Rows: numbers}, err
+	return worker.Figures{Machine: work.Machine{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops,
+		Rows: numbers}}, err
+}
+
+// openAdapters makes what a task needs of adapters of one rank beside a frozen model, as runs with [lora] hold them.
+// What other tasks needed is closed, the whole model that continued the fixed prompt too.
+func (s *server) openAdapters(t work.Task) error {
+	if len(s.adapters) == t.Adapters && s.adapters[0].Config.LoRA.Rank == int32(t.Rank) {
+		return nil
+	}
+	s.close()
+	on := s.On
+	on.Frozen = true
+	base, err := checkpoint.LoadModel(s.Model, torch.HeadLM, on)
+	if err != nil {
+		return err
+	}
+	s.holds(base)
+	targets := []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+	if base.Config.Shape.Experts > 0 {
+		targets = append(targets[:4], "experts.gate_up_proj", "experts.down_proj")
+	}
+	lora := torch.LoRA{Rank: int32(t.Rank), Scale: 1, Targets: torch.TargetsOf(targets)}
+	for i := range t.Adapters {
+		m, err := checkpoint.Adapter{LoRA: lora, Seed: uint64(i)}.Attach(base, torch.HeadLM, checkpoint.Ranks{})
+		if err != nil {
+			return err
+		}
+		s.holds(m)
+		s.adapters = append(s.adapters, m)
+	}
+	s.loaded = s.adapters[0]
+	return nil
+}
+
+// policy is what continues prompt n; nil: the model that the engine was made for.
+func (s *server) policy(t work.Task, n int) *torch.Model {
+	if t.Adapters == 0 {
+		return nil
+	}
+	return s.adapters[n%t.Adapters]
 }

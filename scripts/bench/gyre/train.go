@@ -16,7 +16,6 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/trainer"
-	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
@@ -113,9 +112,18 @@ func (s *server) train(t work.Task, folder string) (worker.Figures, error) {
 	if err = errors.Join(err, episode.WriteFile(episodes, givenEpisodes(t.Sequences))); err != nil {
 		return worker.Figures{}, err
 	}
+	arguments := []string{"--replay", episodes, "algorithm.kl_coef=0"}
+	if t.Op == work.OpPass { // SmolLM2-135M's shape with other layers: no cost depends on what weights are
+		tokenizer := model
+		model = filepath.Join(folder, "model")
+		if err := s.gyre("model", "init", model, "--tokenizer", tokenizer, "--hidden", "576", "--heads", "9",
+			"--kv-heads", "3", "--intermediate", "1536", "--layers", strconv.Itoa(t.Layers)); err != nil {
+			return worker.Figures{}, err
+		}
+		arguments = append(arguments, fmt.Sprintf("actor.micro_batch_tokens=%d", max(t.Tokens(), 1024)))
+	}
 	document := fmt.Sprintf(runConfig+"[[envs]]\ntag = \"Bandit\"\n", folder, model, string(s.On.Compute),
 		len(t.Sequences))
-	arguments := []string{"--replay", episodes, "algorithm.kl_coef=0"}
 	if s.Ranks > 1 {
 		arguments = append(arguments, "--ranks", strconv.Itoa(s.Ranks), "fsdp.shard="+t.Shard)
 	}
@@ -128,7 +136,20 @@ func (s *server) train(t work.Task, folder string) (worker.Figures, error) {
 	}
 	seconds := float64(t.Tokens()) / step["perf/update_tokens_per_s"]
 	waited := seconds * step["perf/comm_share"]
-	return worker.Figures{Seconds: seconds, Parts: map[string]float64{"waiting": waited}}, nil
+	return worker.Figures{Seconds: seconds, ChildBytes: peak(step), Parts: map[string]float64{"waiting": waited}}, nil
+}
+
+// peak is the most memory that a logged step had held of its process.
+func peak(step map[string]float64) int64 { return int64(step["perf/peak_rss_gib"] * (1 << 30)) }
+
+// gyre runs the gyre command.
+func (s *server) gyre(arguments ...string) error {
+	command := exec.Command("./gyre", arguments...)
+	command.Env = append(os.Environ(), "GYRE_THREADS="+strconv.Itoa(s.Threads))
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w: %s", command.Args, err, out)
+	}
+	return nil
 }
 
 // command has the gyre command train by a document, and gives what it logs of the steps from one on.
@@ -137,10 +158,8 @@ func (s *server) command(folder, document string, from int, arguments ...string)
 	if err := os.WriteFile(path, []byte(document), 0o644); err != nil {
 		return nil, err
 	}
-	command := exec.Command("./gyre", append([]string{"train", path}, arguments...)...)
-	command.Env = append(os.Environ(), "GYRE_THREADS="+strconv.Itoa(s.Threads))
-	if out, err := command.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%v: %w: %s", command.Args, err, out)
+	if err := s.gyre(append([]string{"train", path}, arguments...)...); err != nil {
+		return nil, err
 	}
 	return logged(folder, from)
 }
@@ -184,21 +203,8 @@ func logged(folder string, from int) (map[string]float64, error) {
 }
 
 // plainModel makes a folder with the weights of a model directory whose chat template adds nothing to a message, and
-// whose end of sequence is a token that is hardly ever sampled: replies are as long as they may be.
+// whose end of sequence is no token of its vocabulary: replies are as long as they may be.
 func plainModel(dir, folder string) error {
-	tokenizer, err := chat.Load(dir)
-	if err != nil {
-		return err
-	}
-	unused := int32(-1)
-	for id := range int32(tokenizer.VocabSize()) {
-		if tokenizer.Special(id) && !slices.Contains(tokenizer.StopIDs(), id) {
-			unused = id
-		}
-	}
-	if unused < 0 {
-		return fmt.Errorf("%s has no special token besides those that end a sequence", dir)
-	}
 	source, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -206,7 +212,7 @@ func plainModel(dir, folder string) error {
 	entries, err := os.ReadDir(source)
 	problems := []error{err, os.Mkdir(folder, 0o755)}
 	own := map[string]string{
-		"generation_config.json": fmt.Sprintf(`{"eos_token_id": %d}`, unused),
+		"generation_config.json": `{"eos_token_id": 2147483647}`,
 		"tokenizer_config.json":  "{}",
 		"chat_template.jinja":    "{% for message in messages %}{{ message.content }}{% endfor %}",
 	}

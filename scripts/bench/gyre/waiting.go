@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -44,16 +43,15 @@ func (s *server) waiting(t work.Task, folder string) (worker.Figures, error) {
 	environments := httptest.NewServer(&slowEnvironments{turns: t.Turns, wait: t.Seconds})
 	defer environments.Close()
 	model := filepath.Join(folder, "model")
-	initial := exec.Command("./gyre", "model", "init", model, "--hidden", "384", "--layers", "8", "--heads", "6",
-		"--kv-heads", "3", "--intermediate", "1024")
-	if out, err := initial.CombinedOutput(); err != nil {
-		return worker.Figures{}, fmt.Errorf("%v: %w: %s", initial.Args, err, out)
+	if err := s.gyre("model", "init", model, "--hidden", "384", "--layers", "8", "--heads", "6", "--kv-heads", "3",
+		"--intermediate", "1024"); err != nil {
+		return worker.Figures{}, err
 	}
 	document := fmt.Sprintf(runConfig+waitingConfig, folder, model, string(s.On.Compute), 16, t.Turns, environments.URL,
 		s.Staleness)
 	step, err := s.command(folder, document, settled, "run.steps="+strconv.Itoa(waitingSteps),
 		"run.threads="+strconv.Itoa(s.Threads))
-	return worker.Figures{Tokens: t.Copies, Seconds: step["timing_s/step"],
+	return worker.Figures{Tokens: t.Copies, Seconds: step["timing_s/step"], ChildBytes: peak(step),
 		Parts: map[string]float64{"waiting": step["timing_s/env_wait"]}}, err
 }
 

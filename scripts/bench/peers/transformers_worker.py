@@ -149,35 +149,6 @@ class Worker:
         end = clock()
         return {"seconds": end - begin, "tokens": ids.numel(), "parts": {"passes": passes - begin, "optimizer": end - passes}}
 
-    def analysis(self, task):
-        """Norms of the gradients of three terms for each half of the sequences and for all: a forward and a backward pass for each, half of
-        the sequences at a time, as RAGEN measures them."""
-        self.model.train()
-        half = (len(task["sequences"]) + 1) // 2
-        halves = [torch.tensor(part, device=self.device) for part in (task["sequences"][:half], task["sequences"][half:])]
-        old = -torch.tensor(float(self.model.config.vocab_size)).log().to(self.device)
-
-        def term(name, ids):
-            with self._arithmetic():
-                logits = self.model(input_ids=ids, use_cache=False).logits[:, :-1]
-            if name == "entropy":
-                return -torch.stack([(row.log_softmax(-1).exp() * row.log_softmax(-1)).sum(-1) for row in logits]).mean()
-            logprobs = token_logprobs(logits, ids[:, 1:])
-            if name == "kl":
-                return ((old - logprobs).exp() - (old - logprobs) - 1).mean()
-            ratio, advantages = (logprobs - old).exp(), (torch.arange(logprobs.numel(), device=self.device) % 3 - 1).reshape(logprobs.shape).float()
-            return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).mean()
-
-        begin = clock()
-        for bucket in (halves[:1], halves[1:], halves):
-            for name in ("task", "entropy", "kl"):
-                self.model.zero_grad(set_to_none=True)
-                for ids in bucket:
-                    term(name, ids).backward()
-                torch.stack([p.grad.float().norm() for p in self.model.parameters()]).norm().item()
-        self.model.zero_grad(set_to_none=True)
-        return {"seconds": clock() - begin, "tokens": sum(ids.numel() for ids in halves)}
-
     def probe(self, task):
         """The peak of float32 matrix products as libtorch computes them: the shapes of a transformer's blocks, plain and with packed weights."""
         best = 0.0
@@ -194,4 +165,4 @@ class Worker:
                     begin = clock()
                     form()
                     best = max(best, 2 * 1024 * n * k / (clock() - begin))
-        return {"flops": best}
+        return {"machine": {"flops": best}}

@@ -96,15 +96,7 @@ func ReadBaseline(path string) (Baseline, error) {
 	return b, nil
 }
 
-// Write replaces the file.
-func (b Baseline) Write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return WriteJSON(path, b)
-}
-
-// WriteJSON replaces a file.
+// WriteJSON replaces a file; parent folders are made.
 func WriteJSON(path string, value any) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		encoder := json.NewEncoder(w)

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
+	"gyre/internal/table"
 	"gyre/scripts/bench/work"
 )
 
@@ -25,14 +24,12 @@ var sections = []struct{ op, title, explanation string }{
 	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
 	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of " +
 		"every sequence, shared ones too."},
-	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two " +
-		"buckets of sequences and for all: transformers goes forward and back for each of the nine, Gyre once " +
-		"forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token " +
-		"once."},
 	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are " +
 		"sampled tokens over the whole step."},
 	{work.OpTrain, "Ranks", "The update of gyre train on 8 sequences of 256 tokens: as many ranks of one thread each " +
-		"as there are threads, beside one process of all threads. The peak is that of the program that starts them."},
+		"as there are threads, beside one process of all threads. The peak is that of one of them."},
+	{work.OpPass, "Passes", "Forward and backward of gyre train on sequences of 256 tokens, all in one pass through " +
+		"layers of SmolLM2-135M's shape."},
 	{work.OpWaiting, "Environments that wait", "Steps of gyre train with rollout.staleness = 2 beside those with 0: " +
 		"a policy of 13 million parameters, 32 episodes of three turns whose environments a server has. Tokens/s are " +
 		"episodes per second."},
@@ -91,10 +88,10 @@ func (r *Report) Markdown() string {
 func (r *Report) head(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %d threads, %s. Model: %s.\n\n", r.CPU, r.Threads, r.Date, r.Model)
 	if r.OnDevice() {
-		fmt.Fprintf(b, "Models compute on %s; the peaks that follow and the peaks of memory are the CPU's. No floors "+
-			"are asked there.\n\n", r.Device)
+		fmt.Fprintf(b, "Models compute on %s; the peaks that follow and the peaks of memory are the CPU's. Nothing is "+
+			"required there.\n\n", r.Device)
 	}
-	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s",
+	fmt.Fprintf(b, "Measured with the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s",
 		r.Machine.Bandwidth/1e9,
 		r.Machine.FLOPS/1e9)
 	if r.Machine.FLOPS16 > 0 {
@@ -111,32 +108,26 @@ func (r *Report) head(b *strings.Builder) {
 			"no arithmetic")
 	}
 	b.WriteString(".\n\n")
-	t := rows("program", "version", "settings")
+	t := table.New("program", "version", "settings")
 	for _, p := range r.Programs {
 		if p.Skipped != "" {
-			t.AppendRow(table.Row{p.Name, "SKIPPED", p.Skipped})
+			t.Add(p.Name, "SKIPPED", p.Skipped)
 			continue
 		}
 		var versions []string
 		for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
 			versions = append(versions, name+" "+p.Versions[name])
 		}
-		t.AppendRow(table.Row{p.Name, strings.Join(versions, ", "), strings.Join(p.Notes, "; ")})
+		t.Add(p.Name, strings.Join(versions, ", "), strings.Join(p.Notes, "; "))
 	}
-	b.WriteString(t.RenderMarkdown() + "\n")
-}
-
-func rows(header ...any) table.Writer {
-	t := table.NewWriter()
-	t.AppendHeader(header)
-	return t
+	b.WriteString(t.Markdown())
 }
 
 // comparison has a row for every case, program and type. Ratios are those of Gyre in its best type to the program,
 // repeat by repeat; floors stand where the program is at its best.
 func (r *Report) comparison(cases []*Case) string {
-	t := rows("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "attainable", "peak GB",
-		"Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor")
+	t := table.New("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "attainable", "peak GB",
+		"Gyre's speed ÷ its", "required", "Gyre's memory ÷ its", "required")
 	for _, c := range cases {
 		title := c.Title
 		for _, p := range r.Programs {
@@ -145,18 +136,22 @@ func (r *Report) comparison(cases []*Case) string {
 				continue
 			}
 			base, dtype := Split(p.Name)
-			row := table.Row{title, base, dtype, Over(samples, Sample.Speed),
-				number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples), r.attainable(samples),
+			share, attainable := "", ""
+			if !r.OnDevice() {
+				share, attainable = shares(samples), percent(Over(samples, Sample.attainable))
+			}
+			row := []any{title, base, dtype, Over(samples, Sample.Speed),
+				number(Over(samples, Sample.DecodeSpeed).Median), share, attainable,
 				number(Over(samples, Sample.peak).Median / 1e9), "", "", "", ""}
 			if s, ok := r.beside(c, p.Name); ok {
 				row[8], row[9] = s.speed, mark("≥", s.floor.Speed, s.fast())
 				row[10], row[11] = number(s.memory.Median), mark("≤", s.floor.Memory, s.lean())
 			}
-			t.AppendRow(row)
+			t.Add(row...)
 			title = ""
 		}
 	}
-	return t.RenderMarkdown() + "\n"
+	return t.Markdown()
 }
 
 // standing is how Gyre in its best type stands beside an entry of another program.
@@ -191,20 +186,18 @@ func (s standing) lean() bool { return s.floor.Memory == 0 || s.memory.Median <=
 
 // mark shows a floor and whether it is kept, "" where nothing is asked.
 func mark(sign string, floor float64, kept bool) string {
-	switch {
-	case floor == 0:
+	if floor == 0 {
 		return ""
-	case kept:
-		return fmt.Sprintf("%s %g ✓", sign, floor)
 	}
-	return fmt.Sprintf("%s %g ✗", sign, floor)
+	held := "✗"
+	if kept {
+		held = "✓"
+	}
+	return fmt.Sprintf("%s %g %s", sign, floor, held)
 }
 
 // shares of the bound: of the whole, and of first tokens and decoding where they are known.
-func (r *Report) shares(samples []Sample) string {
-	if r.OnDevice() {
-		return ""
-	}
+func shares(samples []Sample) string {
 	whole, first, decode := percent(Over(samples, Sample.share)), percent(Over(samples, Sample.first)),
 		percent(Over(samples, Sample.decode))
 	if first == "" {
@@ -213,35 +206,27 @@ func (r *Report) shares(samples []Sample) string {
 	return fmt.Sprintf("%s (%s, %s)", whole, first, decode)
 }
 
-func (r *Report) attainable(samples []Sample) string {
-	if r.OnDevice() {
+func (r *Report) turns(c *Case) string {
+	if c.Op != work.OpRollout {
 		return ""
 	}
-	return percent(Over(samples, Sample.attainable))
-}
-
-func (r *Report) turns(c *Case) string {
-	header, body := []any{"program"}, []table.Row{}
+	header := []string{"program"}
+	for turn := range c.Turns {
+		header = append(header, fmt.Sprintf("turn %d", turn+1))
+	}
+	t := table.New(append(header, "total")...)
 	for _, p := range r.Programs {
 		samples := c.Samples[p.Name]
-		if len(samples) == 0 || len(samples[0].TurnSeconds) == 0 {
+		if len(samples) == 0 || len(samples[0].TurnSeconds) < c.Turns {
 			continue
 		}
-		row := table.Row{p.Name}
-		for turn := range samples[0].TurnSeconds {
-			if len(header) <= turn+1 {
-				header = append(header, fmt.Sprintf("turn %d", turn+1))
-			}
+		row := []any{p.Name}
+		for turn := range c.Turns {
 			row = append(row, number(Over(samples, func(s Sample) float64 { return s.TurnSeconds[turn] }).Median))
 		}
-		body = append(body, append(row, number(Over(samples, func(s Sample) float64 { return s.Seconds }).Median)))
+		t.Add(append(row, number(Over(samples, func(s Sample) float64 { return s.Seconds }).Median))...)
 	}
-	if len(body) == 0 {
-		return ""
-	}
-	t := rows(append(header, "total")...)
-	t.AppendRows(body)
-	return t.RenderMarkdown() + "\n"
+	return t.Markdown()
 }
 
 // Missed lists the floors that were measured and not reached.
@@ -251,7 +236,7 @@ func (r *Report) Missed() []string {
 		for _, p := range r.Programs {
 			s, ok := r.beside(c, p.Name)
 			if ok && !s.fast() {
-				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, s.speed.Median,
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, required %g", c.Name, s.speed.Median,
 					p.Name, s.floor.Speed))
 			}
 			if ok && !s.lean() {
@@ -293,20 +278,4 @@ func (e Extent) String() string {
 		return number(e.Median)
 	}
 	return fmt.Sprintf("%s (%s … %s)", number(e.Median), number(e.Min), number(e.Max))
-}
-
-// The marks between which a document holds the tables.
-const (
-	beginMark = "<!-- bench -->\n"
-	endMark   = "<!-- /bench -->\n"
-)
-
-// Insert puts the tables between a document's marks. A document without marks is replaced.
-func Insert(document, tables string) string {
-	before, rest, found := strings.Cut(document, beginMark)
-	_, after, closed := strings.Cut(rest, endMark)
-	if !found || !closed {
-		return tables
-	}
-	return before + beginMark + tables + endMark + after
 }

@@ -184,16 +184,15 @@ func (r *Report) Own(name, dtype string, figure func(Sample) float64) []float64 
 
 // Finish sums up what other programs did meanwhile.
 func (r *Report) Finish() {
-	others, count := 0.0, 0
+	var others []float64
 	for _, c := range r.Cases {
 		for _, samples := range c.Samples {
 			for _, s := range samples {
-				others += s.Others
-				count++
+				others = append(others, s.Others)
 			}
 		}
 	}
-	r.Others = others / float64(max(count, 1))
+	r.Others = statistics.Sum(others) / float64(max(len(others), 1))
 }
 
 // Extent is the middle and the ends of some values; NaN where there are none.

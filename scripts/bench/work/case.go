@@ -5,25 +5,21 @@
 // from each other: a cache that outlives a repeat helps nobody.
 package work
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // The operations that a worker may know.
 const (
-	OpProbe    = "probe"    // what the machine can do: Gyre's worker alone
-	OpGreedy   = "greedy"   // the most likely continuation of one prompt: do all programs hold the same model?
-	OpGenerate = "generate" // sample New tokens for every prompt, all together
-	OpRewrite  = "rewrite"  // the same, greedily, for prompts that ask for their own words
-	OpRollout  = "rollout"  // turn after turn: append an observation to every history, sample a reply
-	OpServe    = "serve"    // clients ask over HTTP, Copies at a time
-	OpLogprobs = "logprobs" // log-probs of given sequences
-	OpUpdate   = "update"   // forward, backward and AdamW of a policy loss
-	// norms of the gradients of task, entropy and KL, for each half of the sequences and for all of them
-	OpAnalysis    = "analysis"
+	OpProbe       = "probe"       // what the machine can do: Gyre's worker alone
+	OpGreedy      = "greedy"      // the most likely continuation of one prompt: do all programs hold the same model?
+	OpGenerate    = "generate"    // sample New tokens for every prompt, all together
+	OpRewrite     = "rewrite"     // the same, greedily, for prompts that ask for their own words
+	OpRollout     = "rollout"     // turn after turn: append an observation to every history, sample a reply
+	OpServe       = "serve"       // clients ask over HTTP, Copies at a time
+	OpLogprobs    = "logprobs"    // log-probs of given sequences
+	OpUpdate      = "update"      // forward, backward and AdamW of a policy loss
 	OpGRPO        = "grpo"        // a whole step: sample, reward, advantages, update
 	OpTrain       = "train"       // the update of `gyre train` on given sequences
+	OpPass        = "pass"        // the same of a model of so many layers, all tokens in one pass
 	OpWaiting     = "waiting"     // a step of `gyre train` whose environments take their time
 	OpEnvironment = "environment" // random episodes of an environment, the text of the state included
 )
@@ -49,7 +45,8 @@ type Case struct {
 	New    int `json:"new,omitempty"`    // tokens sampled for each sequence, or for each reply
 	Turns  int `json:"turns,omitempty"`  // of an episode
 
-	Rows    int `json:"rows,omitempty"` // sequences that are scored or trained on
+	Layers  int `json:"layers,omitempty"` // of a model of its own
+	Rows    int `json:"rows,omitempty"`   // sequences that are scored or trained on
 	Length  int `json:"length,omitempty"`
 	Context int `json:"context,omitempty"` // leading tokens that they share, which are not trained on
 
@@ -87,7 +84,7 @@ func (t Task) Tokens() int {
 		for _, episode := range t.Observations {
 			n += len(episode) * t.New
 		}
-	case OpLogprobs, OpUpdate, OpAnalysis, OpTrain:
+	case OpLogprobs, OpUpdate, OpTrain, OpPass:
 		for _, ids := range t.Sequences {
 			n += len(ids)
 		}
@@ -115,21 +112,21 @@ const (
 	Scoring      Session = "logprobs" // no optimizer state
 	Update       Session = "update"
 	Group        Session = "group"
-	Analysis     Session = "analysis"
 	LoRA         Session = "lora"
 	GRPO         Session = "grpo"
 	Ranks        Session = "ranks"
+	Passes       Session = "passes" // of growing models and batches: only where it is named
 	Waiting      Session = "waiting"
 	Environments Session = "environments"
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Rewriting, Serving, Scoring, Update, Group, Analysis, LoRA, GRPO, Ranks,
-	Waiting, Environments}
+var Sessions = []Session{Distinct, Shared, Rewriting, Serving, Scoring, Update, Group, LoRA, GRPO, Ranks,
+	Passes, Waiting, Environments}
 
 // HoldsModel reports whether the session's workers load the model to be compared, and not a trainer or nothing.
 func (s Session) HoldsModel() bool {
-	return !slices.Contains([]Session{Serving, GRPO, Ranks, Waiting, Environments}, s)
+	return !slices.Contains([]Session{Serving, GRPO, Ranks, Passes, Waiting, Environments}, s)
 }
 
 // OneProcess is the program that training over ranks is compared with: Gyre with all threads in one process.
@@ -141,83 +138,6 @@ const Synchronous = "synchronous"
 // Plain is Gyre without speculation.
 const Plain = "plain decoding"
 
-// environments are timed, beside RAGEN's where that has them too. Those that start processes or ask networks are left
-// out.
-var (
-	environments = []string{"SimpleSokoban", "LargerSokoban", "FrozenLake", "Bandit", "GaussianBandit", "Countdown",
-		"MiniSudoku", "SimpleSudoku", "game_2048", "rubikscube"}
-	notOfRAGEN = []string{"GaussianBandit", "Countdown", "MiniSudoku"}
-)
-
-// Cases are all rows.
-func Cases() []Case {
-	generate := func(batch int, vllm Floor) Case {
-		return Case{Name: fmt.Sprintf("generate/%d", batch), Title: fmt.Sprintf("batch %d", batch), Op: OpGenerate,
-			Session: Distinct, Long: batch == 64, Batch: batch, Copies: 1, Prompt: 128, New: 64,
-			Peers: map[string]Floor{"transformers": {}, "vllm": vllm, "llama": {Speed: 1}}}
-	}
-	cases := []Case{
-		generate(1, Floor{Speed: 1.6, Memory: 1}),
-		generate(4, Floor{Memory: 1}),
-		generate(16, Floor{Speed: 1.4, Memory: 1}),
-		generate(64, Floor{Speed: 1.4, HalfSpeed: 1.3, Memory: 1}),
-		{Name: "generate/shared", Title: "16 of one prompt", Op: OpGenerate, Session: Shared, Batch: 1, Copies: 16,
-			Prompt: 128, New: 64, Peers: map[string]Floor{"transformers": {},
-				"vllm": {Speed: 2, HalfSpeed: 1.8, Memory: 1}, "llama": {Speed: 1}}},
-		{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16,
-			Turns: 5, New: 32, Peers: map[string]Floor{Plain: {}, "transformers": {Speed: 4},
-				"vllm": {Speed: 1.5, Memory: 1}, "llama": {Speed: 1}}},
-		{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256,
-			Peers: map[string]Floor{"transformers": {Speed: 1.25}}},
-		{Name: "update/unrelated", Title: "4 × 256 unrelated", Op: OpUpdate, Session: Update, Rows: 4, Length: 256,
-			Peers: map[string]Floor{"transformers": {Speed: 1.25, HalfSpeed: 1.4, Memory: 0.6}}},
-		{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8,
-			Length: 192, Context: 128, Peers: map[string]Floor{"transformers": {Speed: 1.8, Memory: 0.6}}},
-		{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true,
-			Rows: 4, Length: 256, Peers: map[string]Floor{"transformers": {}}},
-		{Name: "lora/update", Title: "4 × 256, rank 32", Op: OpUpdate, Session: LoRA, Rows: 4, Length: 256, Rank: 32,
-			Adapters: 1, Peers: map[string]Floor{"transformers": {Speed: 1}}},
-		{Name: "lora/generate", Title: "batch 16, 16 adapters of rank 8", Op: OpGenerate, Session: LoRA, Batch: 16,
-			Copies: 1, Prompt: 128, New: 64, Rank: 8, Adapters: 16,
-			Peers: map[string]Floor{"transformers": {Speed: 1}}},
-		{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
-			Copies: 8, Prompt: 128, New: 64, Peers: map[string]Floor{"trl": {Speed: 2.5, HalfSpeed: 3}}},
-	}
-	for _, batch := range []int{1, 4, 16} {
-		cases = append(cases, Case{Name: fmt.Sprintf("rewrite/%d", batch), Title: fmt.Sprintf("batch %d", batch),
-			Op: OpRewrite, Session: Rewriting, Batch: batch, Copies: 1, New: 64, Peers: map[string]Floor{Plain: {}}})
-	}
-	for _, clients := range []int{1, 4, 16, 64} {
-		floors := map[int]Floor{16: {Speed: 1.4}}
-		cases = append(cases, Case{Name: fmt.Sprintf("serve/%d", clients), Title: fmt.Sprintf("clients: %d", clients),
-			Op: OpServe, Session: Serving, Long: true, Copies: clients, Prompt: 128, New: 64,
-			Peers: map[string]Floor{"vllm": floors[clients]}})
-	}
-	for _, shard := range []string{"none", "optimizer", "full"} {
-		floors := map[string]Floor{"none": {Speed: 0.85}}
-		cases = append(cases, Case{Name: "ranks/" + shard, Title: "fsdp.shard = " + shard, Op: OpTrain, Session: Ranks,
-			Rows: 8, Length: 256, Shard: shard, Peers: map[string]Floor{OneProcess: floors[shard]}})
-	}
-	for _, seconds := range []float64{0, 0.55} { // with a synchronous step's 28 % waiting on two cores of a Zen 4
-		floors := map[float64]Floor{0: {Speed: 0.97}, 0.55: {Speed: 1.33}}
-		cases = append(cases, Case{Name: fmt.Sprintf("waiting/%.2f", seconds), Title: fmt.Sprintf("calls of %.2f s",
-			seconds), Op: OpWaiting, Session: Waiting, Long: true, Copies: 32, Turns: 3, Seconds: seconds,
-			Peers: map[string]Floor{Synchronous: floors[seconds]}})
-	}
-	for _, tag := range environments {
-		floors := map[string]Floor{CountResets: {Speed: 50}, CountSteps: {Speed: 20}}
-		for _, counts := range []string{CountResets, CountSteps} {
-			c := Case{Name: "environments/" + tag + "/" + counts, Title: tag + ": " + counts, Op: OpEnvironment,
-				Session: Environments, Tag: tag, Counts: counts, Seconds: 0.5}
-			if !slices.Contains(notOfRAGEN, tag) {
-				c.Peers = map[string]Floor{"ragen": floors[counts]}
-			}
-			cases = append(cases, c)
-		}
-	}
-	return cases
-}
-
 // Repeats is how often the case is measured in a run of so many repeats.
 func (c Case) Repeats(repeats int) int {
 	if c.Long {
@@ -228,14 +148,14 @@ func (c Case) Repeats(repeats int) int {
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
-	return !slices.Contains([]Session{Ranks, Waiting, LoRA, Serving, Rewriting}, c.Session) &&
-		!slices.Contains([]string{OpRollout, OpAnalysis, OpGRPO}, c.Op) &&
+	return !slices.Contains([]Session{Ranks, Passes, Waiting, LoRA, Serving, Rewriting}, c.Session) &&
+		!slices.Contains([]string{OpRollout, OpGRPO}, c.Op) &&
 		c.Name != "generate/4" && c.Name != "generate/64"
 }
 
 // InCheck reports whether the case is checked against a baseline: all that have a least time but those that only repeat
 // others in a larger size.
 func (c Case) InCheck() bool {
-	return !slices.Contains([]Session{Ranks, Waiting, Environments, LoRA, Serving, Rewriting}, c.Session) &&
+	return !slices.Contains([]Session{Ranks, Passes, Waiting, Environments, LoRA, Serving, Rewriting}, c.Session) &&
 		c.Op != OpGRPO && c.Name != "generate/64"
 }

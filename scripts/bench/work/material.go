@@ -70,9 +70,9 @@ func (m *Material) Task(c Case, repeat int) (t Task, err error) {
 				t.Observations[e] = episode[:1]
 			}
 		}
-	case OpLogprobs, OpUpdate, OpAnalysis, OpTrain:
+	case OpLogprobs, OpUpdate, OpTrain, OpPass:
 		rows := c.Rows
-		if c.Op == OpTrain && repeat == 0 { // every training has a step of its own that warms up
+		if (c.Op == OpTrain || c.Op == OpPass) && repeat == 0 { // every training has a step of its own that warms up
 			rows = 2
 		}
 		shared := m.random(r, 1, c.Context)[0]
@@ -141,7 +141,7 @@ func (m *Material) texts(count, length, step int) ([]string, error) {
 			text.WriteString(m.words[r.IntN(len(m.words))])
 		}
 		out[i] = text.String()
-		ids, err := m.Tokenizer.Encode(out[i], false)
+		ids, err := m.Tokenizer.EncodeOrdinary(out[i])
 		if err != nil || len(ids) != length {
 			return nil, fmt.Errorf("a prompt of %d words became %d tokens, expected one for each (%v)", length,
 				len(ids), err)

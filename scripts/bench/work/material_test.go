@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	_ "gyre/envs/builtin"
-	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/sft"
 	"gyre/orchestrate/model/checkpoint/policyinit"
 )
 
 func material(t *testing.T) *Material {
 	t.Helper()
 	dir := t.TempDir()
-	corpus, err := experiment.Corpus(t.Context())
+	corpus, err := sft.Corpus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestTextsHaveOneTokenPerWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range texts {
-		if ids, err := m.Tokenizer.Encode(text, false); err != nil || len(ids) != 40 {
+		if ids, err := m.Tokenizer.EncodeOrdinary(text); err != nil || len(ids) != 40 {
 			t.Errorf("%q has %d tokens (%v), expected 40", text, len(ids), err)
 		}
 	}

@@ -136,8 +136,6 @@ func (d decoder) bounds(t Task) Bounds {
 		return Bounds{Total: d.pass(slices.Repeat([]rows{{count: t.Length, logits: t.Length - 1}}, t.Rows), 0)}
 	case OpUpdate:
 		return Bounds{Total: d.backward(1, t.Rows, t.Length, t.Context) + d.optimizer()}
-	case OpAnalysis: // one forward pass, and a backward pass for each of the three gradients
-		return Bounds{Total: 7.0 / 3 * d.backward(1, t.Rows, t.Length, 0)}
 	case OpGRPO:
 		update := d.backward(t.Batch, t.Copies, t.Prompt+t.New, t.Prompt) + d.optimizer()
 		return Bounds{Total: d.generation(t.Case).Total + update}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"gyre/internal/coprocess"
+	"gyre/scripts/bench/work"
 )
 
 // Hello is a worker's first line.
@@ -38,15 +39,12 @@ type Figures struct {
 	LaterTokens  int       `json:"later_tokens,omitempty"`  // sampled after that
 	TurnSeconds  []float64 `json:"turn_seconds,omitempty"`  // of a rollout
 	PeakBytes    int64     `json:"peak_bytes,omitempty"`    // resident, of this process since its start
+	ChildBytes   int64     `json:"child_bytes,omitempty"`   // the same of a program that did the task for it
 	Cached       int       `json:"cached,omitempty"`        // prompt tokens that a cache held
 	Output       []int32   `json:"output,omitempty"`        // of a greedy continuation
 	// Parts splits the time of a task that has parts, in seconds.
-	Parts map[string]float64 `json:"parts,omitempty"`
-	// These answer a probe of the machine: work.Machine.
-	Bandwidth float64 `json:"bandwidth,omitempty"`
-	FLOPS     float64 `json:"flops,omitempty"`
-	FLOPS16   float64 `json:"flops16,omitempty"`
-	Rows      float64 `json:"rows,omitempty"`
+	Parts   map[string]float64 `json:"parts,omitempty"`
+	Machine work.Machine       `json:"machine,omitzero"` // answers a probe
 }
 
 // Line is any line that a worker writes.
@@ -166,6 +164,7 @@ func (p *Process) Measured(ctx context.Context, task any, limit time.Duration) (
 	if peak := PeakBytes(pid); external && peak > 0 {
 		f.PeakBytes = peak
 	}
+	f.PeakBytes = max(f.PeakBytes, f.ChildBytes)
 	return f, others, nil
 }
 

@@ -1,38 +1,35 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
-	"strings"
+	"slices"
+	"sync"
 
 	"github.com/prometheus/procfs"
 )
 
-// cpuinfo is the value of the first line "name: value" of /proc/cpuinfo, "" where there is none.
-func cpuinfo(name string) string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // Linux alone has it
-	for line := range strings.Lines(string(text)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
+// processor is the machine's first processor as the kernel describes it; empty where it does not.
+var processor = sync.OnceValue(func() (first procfs.CPUInfo) {
+	if system, err := procfs.NewDefaultFS(); err == nil {
+		if all, err := system.CPUInfo(); err == nil && len(all) > 0 {
+			first = all[0]
 		}
 	}
-	return ""
-}
+	return first
+})
 
 // Processor names the machine's processor.
-func Processor() string {
-	if name := cpuinfo("model name"); name != "" {
-		return name
-	}
-	return runtime.GOOS + " " + runtime.GOARCH
-}
-
-var bf16 = regexp.MustCompile(`\b(avx512_bf16|amx_bf16|bf16)\b`)
+func Processor() string { return cmp.Or(processor().ModelName, runtime.GOOS+" "+runtime.GOARCH) }
 
 // HasBF16 reports whether the processor multiplies numbers of 16 bits: AVX512_BF16, AMX or Arm's bf16.
-func HasBF16() bool { return bf16.MatchString(cpuinfo("flags") + " " + cpuinfo("Features")) }
+func HasBF16() bool {
+	return slices.ContainsFunc([]string{"avx512_bf16", "amx_bf16", "bf16"}, func(flag string) bool {
+		return slices.Contains(processor().Flags, flag)
+	})
+}
 
 // ResetPeak makes the kernel forget the peak of a process's resident memory. Only Linux can.
 func ResetPeak(pid int) error {

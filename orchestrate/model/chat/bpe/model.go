@@ -68,7 +68,7 @@ type model struct {
 	least        float64    // of these
 	longest      int        // bytes of its longest token
 
-	mu    sync.RWMutex
+	mu    sync.RWMutex // guards cache
 	cache map[string][]token
 }
 

@@ -111,16 +111,11 @@ func translate(source string) (string, error) {
 		switch c := source[i]; {
 		case c == '\\' && len(rest) > 1:
 			i++
-			switch set, ok := classes[rest[1]]; {
-			case ok && class:
-				b.WriteString(set)
-			case ok:
-				b.WriteString("[" + set + "]")
-			case strings.IndexByte("hHWRXGKkgzZbB", rest[1]) >= 0:
-				return "", fmt.Errorf("\\%c is not known", rest[1])
-			default:
-				b.WriteString(rest[:2])
+			text, err := escaped(rest[1], class)
+			if err != nil {
+				return "", err
 			}
+			b.WriteString(text)
 		case class && c == '[' || class && strings.HasPrefix(rest, "&&"):
 			return "", errors.New("classes in classes are not known")
 		case class:
@@ -157,6 +152,19 @@ func translate(source string) (string, error) {
 	}
 	end(false)
 	return strings.Join(alternatives, "|"), nil
+}
+
+// escaped is what a character behind a backslash stands for, inside a class or outside.
+func escaped(c byte, class bool) (string, error) {
+	switch set, ok := classes[c]; {
+	case ok && class:
+		return set, nil
+	case ok:
+		return "[" + set + "]", nil
+	case strings.IndexByte("hHWRXGKkgzZbB", c) >= 0:
+		return "", fmt.Errorf("\\%c is not known", c)
+	}
+	return string([]byte{'\\', c}), nil
 }
 
 // runs is a pattern that matches runs of characters of one kind; kind 0 is never matched.

@@ -146,7 +146,7 @@ func (t *Tokenizer) Add(a AddedToken) error {
 
 // EncodeOrdinary encodes text in which nothing is markup: the spelling of a special or other added token is text like
 // any other, and no special token can come out. (Added tokens of white space only are the exception: they are how some
-// vocabularies write indentation.)
+// vocabularies write indentation.) The only error is a text longer than MaxText.
 func (t *Tokenizer) EncodeOrdinary(text string) ([]int32, error) {
 	ids, _, err := t.EncodeSegments([]Segment{{Text: text, Ordinary: true}}, false)
 	return ids, err
@@ -192,7 +192,11 @@ func (t *Tokenizer) TokenBytes(id int32) []byte {
 // Decode joins the bytes of ids and replaces ill-formed UTF-8 by U+FFFD. Unknown ids, and with skipSpecial the special
 // tokens, are left out.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
-	stream := t.Stream(skipSpecial)
+	return Join(t.Stream(skipSpecial), ids)
+}
+
+// Join is the text that a stream gives of ids; ill-formed UTF-8 is replaced by U+FFFD.
+func Join(stream Stream, ids []int32) string {
 	var out []byte
 	for _, id := range ids {
 		out = append(out, stream.Add(id)...)

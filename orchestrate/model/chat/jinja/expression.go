@@ -100,6 +100,7 @@ func (p *parser) tuple(conditional bool, ends ...string) expr {
 
 func list(items []expr, tuple bool) expr {
 	return func(s *scope) Value {
+		s.spend(elementWork * (1 + len(items)))
 		values := make([]Value, len(items))
 		for i, item := range items {
 			values[i] = item(s)
@@ -183,16 +184,16 @@ func (p *parser) compare() expr {
 	left := sum()
 	var whole expr
 	for {
-		var f func(x, y Value) bool
+		var f func(s *scope, x, y Value) bool
 		op := p.peek().text
 		switch {
 		case p.is("==", "!=", "<", "<=", ">", ">="):
-			f = func(x, y Value) bool { return compare(comparisons[op], x, y) }
+			f = func(s *scope, x, y Value) bool { return compare(s, comparisons[op], x, y) }
 		case p.is("in"):
-			f = func(x, y Value) bool { return contains(y, x) }
+			f = func(s *scope, x, y Value) bool { return contains(s, y, x) }
 		case p.is("not") && len(p.tokens) > 1 && p.tokens[1] == token{'n', "in"}:
 			p.next()
-			f = func(x, y Value) bool { return !contains(y, x) }
+			f = func(s *scope, x, y Value) bool { return !contains(s, y, x) }
 		default:
 			if whole == nil {
 				return left
@@ -201,7 +202,7 @@ func (p *parser) compare() expr {
 		}
 		p.next()
 		first, second := left, sum()
-		step := func(s *scope) Value { return starlark.Bool(f(first(s), second(s))) }
+		step := func(s *scope) Value { return starlark.Bool(f(s, first(s), second(s))) }
 		if left = second; whole == nil {
 			whole = step
 		} else {
@@ -214,7 +215,7 @@ func (p *parser) chain(ops []string, operand func() expr) expr {
 	left := operand()
 	for p.is(ops...) {
 		op, first, second := p.next().text, left, operand()
-		left = func(s *scope) Value { return calculate(op, first(s), second(s)) }
+		left = func(s *scope) Value { return calculate(s, op, first(s), second(s)) }
 	}
 	return left
 }
@@ -226,7 +227,7 @@ func (p *parser) concatenation() expr {
 	left := product()
 	for p.skip("~") {
 		first, second := left, product()
-		left = func(s *scope) Value { return bounded(starlark.String(Text(first(s)) + Text(second(s)))) }
+		left = func(s *scope) Value { return bounded(starlark.String(s.text(first(s)) + s.text(second(s)))) }
 	}
 	return left
 }
@@ -267,11 +268,11 @@ func (p *parser) primary() expr {
 		}
 		return func(s *scope) Value { return s.get(t.text) }
 	case t.kind == 's':
-		text := t.text
-		for p.peek().kind == 's' {
-			text += p.next().text
+		var text strings.Builder
+		for text.WriteString(t.text); p.peek().kind == 's'; {
+			text.WriteString(p.next().text)
 		}
-		return constant(starlark.String(text))
+		return constant(starlark.String(text.String()))
 	case t.kind == 'i':
 		return constant(starlark.MakeInt64(must(strconv.ParseInt(strings.ReplaceAll(t.text, "_", ""), 10, 64))))
 	case t.kind == 'f':
@@ -312,9 +313,12 @@ func (p *parser) dict() expr {
 		values = append(values, p.expression())
 	})
 	return func(s *scope) Value {
+		s.spend(elementWork * (1 + len(keys)))
 		d := starlark.NewDict(len(keys))
 		for i := range keys {
-			must(0, d.SetKey(keys[i](s), values[i](s)))
+			key := keys[i](s)
+			s.weigh(key) // for its hash
+			must(0, d.SetKey(key, values[i](s)))
 		}
 		return d
 	}
@@ -360,13 +364,19 @@ func (p *parser) subscript(of expr) expr {
 	}
 	p.expect("]")
 	if n == 0 {
-		return func(s *scope) Value { return item(of(s), parts[0](s)) }
+		return func(s *scope) Value {
+			v, key := of(s), parts[0](s)
+			s.weigh(key) // for its hash
+			s.spend(reading(v))
+			return item(v, key)
+		}
 	}
 	return func(s *scope) Value {
 		v, bounds := of(s), [3]Value{starlark.None, starlark.None, starlark.None}
 		for i := range n + 1 {
 			bounds[i] = parts[i](s)
 		}
+		s.spend(4 * weight(v))
 		return slice(v, bounds)
 	}
 }
@@ -414,7 +424,13 @@ func (p *parser) filter(of expr) expr {
 	if p.skip("(") {
 		args = p.arguments()
 	}
-	return func(s *scope) Value { return f(of(s), args.in(s)) }
+	return func(s *scope) Value {
+		v, c := of(s), args.in(s)
+		s.spend(stepWork + reading(v) + reading(c.args...))
+		out := f(v, c)
+		s.spend(weight(out))
+		return out
+	}
 }
 
 func (p *parser) test(of expr) expr {

@@ -18,15 +18,16 @@ var filters map[string]filter
 
 func init() { // the table refers to itself
 	escapes := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
-	escape := func(v Value, _ call) Value { return starlark.String(escapes.Replace(Text(v))) }
+	escape := func(v Value, c call) Value { return starlark.String(escapes.Replace(c.scope.text(v))) }
 	count := func(v Value, _ call) Value { return starlark.MakeInt(length(v)) }
 	filters = map[string]filter{
-		"tojson": toJSON, "trim": ofText("strip"), "lower": ofText("lower"), "upper": ofText("upper"),
+		"tojson": toJSON, "from_json": func(v Value, _ call) Value { return must(FromJSON([]byte(Text(v)))) },
+		"trim": ofText("strip"), "lower": ofText("lower"), "upper": ofText("upper"),
 		"title": title, "capitalize": ofText("capitalize"), "replace": ofText("replace"),
 		"safe": func(v Value, _ call) Value { return v }, "escape": escape, "e": escape,
-		"string": func(v Value, _ call) Value { return starlark.String(Text(v)) },
+		"string": func(v Value, c call) Value { return starlark.String(c.scope.text(v)) },
 		"format": func(v Value, c call) Value {
-			return calculate("%", starlark.String(Text(v)), starlark.Tuple(c.args))
+			return calculate(c.scope, "%", starlark.String(c.scope.text(v)), starlark.Tuple(c.args))
 		},
 		"default": orDefault, "d": orDefault, "length": count, "count": count, "indent": indent, "join": join,
 		"first": func(v Value, _ call) Value { return item(starlark.Tuple(elements(v)), starlark.MakeInt(0)) },
@@ -38,13 +39,14 @@ func init() { // the table refers to itself
 		"sum": func(v Value, c call) Value {
 			total := c.or(1, "start", starlark.MakeInt(0))
 			for _, one := range elements(v) {
-				total = calculate("+", total, path(one, c.or(0, "attribute", starlark.None)))
+				c.scope.spend(stepWork)
+				total = calculate(c.scope, "+", total, path(one, c.or(0, "attribute", starlark.None)))
 			}
 			return total
 		},
 		"sort": sorted, "unique": unique, "dictsort": dictSort, "items": items, "int": toInt, "float": toFloat,
-		"abs": func(v Value, _ call) Value {
-			if compare(syntax.LT, v, starlark.MakeInt(0)) {
+		"abs": func(v Value, c call) Value {
+			if compare(c.scope, syntax.LT, v, starlark.MakeInt(0)) {
 				return must(starlark.Unary(syntax.MINUS, v))
 			}
 			return v
@@ -56,11 +58,11 @@ func init() { // the table refers to itself
 
 // ofText is the method of a string.
 func ofText(name string) filter {
-	return func(v Value, c call) Value { return c.scope.call(method(starlark.String(Text(v)), name), c) }
+	return func(v Value, c call) Value { return c.scope.call(method(starlark.String(c.scope.text(v)), name), c) }
 }
 
 // title is Jinja's, which takes fewer characters for the start of a word than str.title does.
-func title(v Value, _ call) Value {
+func title(v Value, c call) Value {
 	starts := true
 	return starlark.String(strings.Map(func(r rune) rune {
 		is := starts
@@ -69,7 +71,7 @@ func title(v Value, _ call) Value {
 			return unicode.ToUpper(r)
 		}
 		return unicode.ToLower(r)
-	}, Text(v)))
+	}, c.scope.text(v)))
 }
 
 func indent(v Value, c call) Value {
@@ -77,7 +79,8 @@ func indent(v Value, c call) Value {
 	if !isText {
 		pad = starlark.String(strings.Repeat(" ", max(0, min(c.integer(0, "width", 4), MaxRange))))
 	}
-	lines := strings.Split(Text(v), "\n")
+	lines := strings.Split(c.scope.text(v), "\n")
+	c.scope.spend(len(lines) * (elementWork + len(pad)))
 	for i, line := range lines {
 		if (i > 0 || c.flag(1, "first")) && (line != "" || c.flag(2, "blank")) {
 			lines[i] = string(pad) + line
@@ -111,6 +114,7 @@ func path(v Value, name Value) Value {
 // key is what is compared of a value: an attribute, in small letters unless asked otherwise.
 func key(v Value, c call, attribute, sensitive int) Value {
 	v = path(v, c.or(attribute, "attribute", starlark.None))
+	c.scope.spend(weight(v))
 	if s, ok := v.(starlark.String); ok && !c.flag(sensitive, "case_sensitive") {
 		return starlark.String(strings.ToLower(string(s)))
 	}
@@ -125,9 +129,9 @@ func sorted(v Value, c call) Value {
 			x, y = y, x
 		}
 		switch {
-		case compare(syntax.LT, x, y):
+		case compare(c.scope, syntax.LT, x, y):
 			return -1
-		case compare(syntax.GT, x, y):
+		case compare(c.scope, syntax.GT, x, y):
 			return 1
 		}
 		return 0
@@ -138,7 +142,7 @@ func sorted(v Value, c call) Value {
 func unique(v Value, c call) Value {
 	var out, seen []Value
 	for _, one := range elements(v) {
-		if k := key(one, c, 1, 0); !contains(starlark.Tuple(seen), k) {
+		if k := key(one, c, 1, 0); !contains(c.scope, starlark.Tuple(seen), k) {
 			out, seen = append(out, one), append(seen, k)
 		}
 	}
@@ -147,7 +151,7 @@ func unique(v Value, c call) Value {
 
 func dictSort(v Value, c call) Value {
 	at := map[string]string{"key": "0", "value": "1"}[Text(c.or(1, "by", starlark.String("key")))]
-	return sorted(items(v, c), call{args: []Value{c.or(2, "reverse", starlark.False),
+	return sorted(items(v, c), call{scope: c.scope, args: []Value{c.or(2, "reverse", starlark.False),
 		c.or(0, "case_sensitive", starlark.False), starlark.String(at)}})
 }
 
@@ -169,9 +173,11 @@ func items(v Value, _ call) Value {
 func join(v Value, c call) Value {
 	var parts []string
 	for _, one := range elements(v) {
-		parts = append(parts, Text(path(one, c.or(1, "attribute", starlark.None))))
+		parts = append(parts, c.scope.text(path(one, c.or(1, "attribute", starlark.None))))
 	}
-	return starlark.String(strings.Join(parts, Text(c.or(0, "d", starlark.String("")))))
+	between := Text(c.or(0, "d", starlark.String("")))
+	c.scope.spend(len(parts) * len(between))
+	return starlark.String(strings.Join(parts, between))
 }
 
 func toInt(v Value, c call) Value {
@@ -209,7 +215,9 @@ func mapped(v Value, c call) Value {
 	}
 	var out []Value
 	for _, one := range elements(v) {
+		c.scope.spend(stepWork + reading(c.args...))
 		out = append(out, f(one, c))
+		c.scope.spend(weight(out[len(out)-1]))
 	}
 	return starlark.NewList(out)
 }
@@ -233,6 +241,7 @@ func choose(attribute, keep bool) filter {
 		}
 		var out []Value
 		for _, one := range elements(v) {
+			c.scope.spend(stepWork)
 			if passes(path(one, name), c) == keep {
 				out = append(out, one)
 			}
@@ -254,21 +263,22 @@ func compared(op syntax.Token) test {
 		if len(c.args) != 1 {
 			fail("expected one value to compare with")
 		}
-		return compare(op, v, c.args[0])
+		return compare(c.scope, op, v, c.args[0])
 	}
 }
 
 // remainder tests v modulo the argument (or n).
 func remainder(n, of int) test {
 	return func(v Value, c call) bool {
-		return compare(syntax.EQL, calculate("%", v, c.or(0, "num", starlark.MakeInt(n))), starlark.MakeInt(of))
+		left := calculate(c.scope, "%", v, c.or(0, "num", starlark.MakeInt(n)))
+		return compare(c.scope, syntax.EQL, left, starlark.MakeInt(of))
 	}
 }
 
 // cased tests that a text has letters, and all of one case.
 func cased(change func(string) string) test {
-	return func(v Value, _ call) bool {
-		s := Text(v)
+	return func(v Value, c call) bool {
+		s := c.scope.text(v)
 		return s == change(s) && strings.ToLower(s) != strings.ToUpper(s)
 	}
 }
@@ -285,7 +295,7 @@ func init() { // the table refers to itself
 		"callable": kind("builtin_function_or_method", "undefined"),
 		"true":     func(v Value, _ call) bool { return v == starlark.True },
 		"false":    func(v Value, _ call) bool { return v == starlark.False },
-		"in":       func(v Value, c call) bool { return contains(c.or(0, "seq", starlark.Tuple{}), v) },
+		"in":       func(v Value, c call) bool { return contains(c.scope, c.or(0, "seq", starlark.Tuple{}), v) },
 		"odd":      remainder(2, 1), "even": remainder(2, 0), "divisibleby": remainder(0, 0),
 		"upper": cased(strings.ToUpper), "lower": cased(strings.ToLower),
 		"filter": func(v Value, _ call) bool { return filters[Text(v)] != nil },

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf16"
 
 	"go.starlark.net/starlark"
@@ -60,11 +61,12 @@ func decode(d *json.Decoder, depth int) Value {
 // JSON writes a value as Python's json.dumps(v, ensure_ascii=False) does.
 func JSON(v Value) (text string, err error) {
 	defer recovered(&err, "json")
-	return Text(toJSON(v, call{})), nil
+	return Text(toJSON(v, call{scope: &scope{run: begin(time.Time{})}})), nil
 }
 
 // toJSON is the filter tojson as transformers defines it.
 func toJSON(v Value, c call) Value {
+	c.scope.weigh(v)
 	w := jsonWriter{item: ", ", key: ": ", ascii: c.flag(0, "ensure_ascii"), sorted: c.flag(3, "sort_keys")}
 	if c.or(1, "indent", starlark.None) != starlark.None {
 		n := c.integer(1, "indent", 0)

@@ -73,6 +73,7 @@ func split(cut func(s, sep string, n int) []string) func(string, call) Value {
 			n++
 		}
 		var parts []string
+		c.scope.spend(elementWork * (1 + strings.Count(s, Text(c.or(0, "sep", starlark.String(" "))))))
 		switch sep, given := c.or(0, "sep", starlark.None).(starlark.String); {
 		case given && sep == "":
 			fail("empty separator")

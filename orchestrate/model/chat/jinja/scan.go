@@ -26,8 +26,9 @@ var (
 	tokens = regexp.MustCompile(`^(?:(?P<space>\s+)|(?P<f>(?:\d+_)*\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))|` +
 		`(?P<i>(?:\d+_)*\d+)|(?P<n>[\pL_][\pL\pN_]*)|(?P<s>'(?:[^'\\]|\\(?s:.))*'|"(?:[^"\\]|\\(?s:.))*")|` +
 		`(?P<o>//|==|!=|>=|<=|[-+*/%~\[\](){}.:|,;=<>]))`)
-	endraw = regexp.MustCompile(`\{%(-|\+|)\s*endraw\s*(-%\}\s*|\+%\}|%\}\n?)`)
-	raw    = regexp.MustCompile(`^\{%[-+]?\s*raw\s*(-%\}\s*|%\})`)
+	opening = regexp.MustCompile(`\{[{%#]`)
+	endraw  = regexp.MustCompile(`\{%(-|\+|)\s*endraw\s*(-%\}\s*|\+%\}|%\}\n?)`)
+	raw     = regexp.MustCompile(`^\{%[-+]?\s*raw\s*(-%\}\s*|%\})`)
 )
 
 // scan cuts a template into segments. A newline after a tag or a comment is part of it, and so is the white space
@@ -35,14 +36,13 @@ var (
 func scan(source string) (out []segment) {
 	source = strings.TrimSuffix(strings.ReplaceAll(source, "\r\n", "\n"), "\n")
 	starts := true // a line starts here
-	for at := 0; at < len(source); {
+	for at, line := 0, 1; at < len(source); {
 		open := len(source)
-		for _, mark := range []string{"{{", "{%", "{#"} {
-			if i := strings.Index(source[at:], mark); i >= 0 {
-				open = min(open, at+i)
-			}
+		if i := opening.FindStringIndex(source[at:]); i != nil {
+			open = at + i[0]
 		}
-		text, line := source[at:open], 1+strings.Count(source[:open], "\n")
+		text := source[at:open]
+		line += strings.Count(text, "\n")
 		if open < len(source) {
 			text = before(text, source[open:], starts)
 		}
@@ -72,7 +72,7 @@ func scan(source string) (out []segment) {
 		if found.kind != '#' {
 			out = append(out, found)
 		}
-		starts, at = strings.HasSuffix(rest[:n], "\n"), at+n
+		starts, at, line = strings.HasSuffix(rest[:n], "\n"), at+n, line+strings.Count(rest[:n], "\n")
 	}
 	return out
 }

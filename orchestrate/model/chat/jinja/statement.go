@@ -40,7 +40,7 @@ func (p *parser) block(ends ...string) statement {
 			all = append(all, func(in *scope) flow { in.write(s.text); return on })
 		case s.kind == '{':
 			e := p.tuple(true)
-			all = append(all, func(in *scope) flow { in.write(Text(e(in))); return on })
+			all = append(all, func(in *scope) flow { in.write(in.text(e(in))); return on })
 		case p.is(ends...):
 			return sequence(all)
 		default:
@@ -59,6 +59,7 @@ func (p *parser) block(ends ...string) statement {
 func sequence(all []statement) statement {
 	return func(s *scope) flow {
 		for _, one := range all {
+			s.spend(1)
 			if f := one(s); f != on {
 				return f
 			}
@@ -110,7 +111,7 @@ func (p *parser) tag(name string) statement {
 		return func(s *scope) flow {
 			in := s.inside(s.out)
 			in.variables[held] = rendered(body, s)
-			s.write(Text(filtered(in)))
+			s.write(in.text(filtered(in)))
 			return on
 		}
 	case "generation": // marks the assistant's tokens for transformers
@@ -205,7 +206,10 @@ func (p *parser) forTag() statement {
 	}
 	return func(s *scope) flow {
 		var all []Value
-		for _, v := range elements(of(s)) {
+		source := of(s)
+		s.spend(elementWork * reading(source)) // a text's characters become values
+		for _, v := range elements(source) {
+			s.spend(stepWork)
 			in := s.inside(s.out)
 			if t.set(in, v); only(in).Truth() {
 				all = append(all, v)
@@ -215,7 +219,7 @@ func (p *parser) forTag() statement {
 			return empty(s)
 		}
 		for i, v := range all {
-			s.check()
+			s.spend(stepWork)
 			in := s.inside(s.out)
 			in.variables["loop"] = loop(all, i)
 			t.set(in, v)
@@ -265,7 +269,6 @@ func (p *parser) parameters() (out parameters) {
 // function renders body in a scope with the arguments.
 func (ps parameters) function(name string, body statement, defined *scope) function {
 	return func(c call) Value {
-		defined.check()
 		if defined.depth++; defined.depth > MaxDepth {
 			fail("macro %q calls itself more than %d times", name, MaxDepth)
 		}
@@ -307,7 +310,7 @@ func (p *parser) callTag() statement {
 	return func(s *scope) flow {
 		c := args.in(s)
 		c.kwargs = append(c.kwargs, starlark.Tuple{starlark.String("caller"), ps.function("caller", body, s)})
-		s.write(Text(s.call(s.get(of), c)))
+		s.write(s.text(s.call(s.get(of), c)))
 		return on
 	}
 }

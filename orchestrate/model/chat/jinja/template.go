@@ -8,12 +8,13 @@
 // most of their methods are Starlark's (go.starlark.net), which are Python's: dictionaries keep their order, and None
 // is not undefined. What differs is done here: strings are counted in characters, undefined values, and how a value is
 // printed. A filter, test, tag or method that is not known is an error. No template can read a file, and a rendering
-// ends in time: see the constants of Limits.
+// ends in time and memory: see the constants of Limits, and budget.go.
 package jinja
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,14 +23,20 @@ import (
 
 // Limits on what a rendering may do.
 const (
-	MaxRendered = 64 << 20         // bytes written, those of macros included
+	MaxSource   = 1 << 20          // bytes of a template
+	MaxRendered = 64 << 20         // length of a value
 	MaxTime     = 20 * time.Second // of one rendering
 	MaxRange    = 1 << 16          // numbers of range()
 	MaxDepth    = 64               // macro calls inside each other, and levels of what tojson writes
 )
 
 // Template is a compiled template. It is safe for concurrent use.
-type Template struct{ body statement }
+type Template struct {
+	// Variables and Attributes are the names that it reads, and some that it may: every name in an expression, and
+	// every name behind a dot and text in brackets, in parentheses or before "in".
+	Variables, Attributes []string
+	body                  statement
+}
 
 // Raised is an error that the template itself raised.
 type Raised struct{ Message string }
@@ -64,17 +71,45 @@ func recovered(err *error, what string) {
 // Compile reads a template.
 func Compile(source string) (t *Template, err error) {
 	defer recovered(&err, "not a chat template")
+	if len(source) > MaxSource {
+		fail("it has %d bytes, expected at most %d", len(source), MaxSource)
+	}
 	p := &parser{segments: scan(source)}
-	return &Template{p.block()}, nil
+	t = &Template{}
+	t.note(p.segments)
+	t.body = p.block()
+	return t, nil
+}
+
+// note finds the names of a template.
+func (t *Template) note(segments []segment) {
+	for _, s := range segments {
+		before := token{}
+		for i, found := range s.tokens {
+			after := append(s.tokens[i+1:], token{})[0]
+			dotted := before == token{'o', "."}
+			switch {
+			case found.kind == 'n' && !dotted:
+				t.Variables = append(t.Variables, found.text)
+			case found.kind == 'n', found.kind == 's' && (before == token{'o', "["} || before == token{'o', "("} ||
+				before == token{'o', "="} || after == token{'n', "in"} || after == token{'n', "not"}):
+				t.Attributes = append(t.Attributes, found.text)
+			}
+			before = found
+		}
+	}
+	for _, names := range []*[]string{&t.Variables, &t.Attributes} {
+		slices.Sort(*names)
+		*names = slices.Compact(*names)
+	}
 }
 
 // Render writes the template with variables; strftime_now sees now. The error is a *Raised where the template calls
 // raise_exception.
 func (t *Template) Render(variables map[string]Value, now time.Time) (text string, err error) {
 	defer recovered(&err, "the template cannot be executed")
-	r := &run{thread: &starlark.Thread{}, deadline: time.Now().Add(MaxTime), now: now}
 	var out strings.Builder
-	outer := &scope{run: r, variables: variables}
+	outer := &scope{run: begin(now), variables: variables}
 	t.body(outer.inside(&out))
 	return out.String(), nil
 }
@@ -85,13 +120,12 @@ type run struct {
 	deadline time.Time
 	now      time.Time
 	depth    int
-	written  int
+	spent    int // of MaxWork
+	steps    int
 }
 
-func (r *run) check() {
-	if time.Now().After(r.deadline) {
-		fail("the template takes longer than %v", MaxTime)
-	}
+func begin(now time.Time) *run {
+	return &run{thread: &starlark.Thread{}, deadline: time.Now().Add(MaxTime), now: now}
 }
 
 // scope holds the variables of a block; those around it are seen, and not changed.
@@ -118,23 +152,6 @@ func (s *scope) get(name string) Value {
 }
 
 func (s *scope) write(text string) {
-	if s.written += len(text); s.written > MaxRendered {
-		fail("the template writes more than %d bytes", MaxRendered)
-	}
+	s.spend(writeWork * len(text))
 	s.out.WriteString(text)
-}
-
-// call calls a function.
-func (s *scope) call(f Value, c call) Value {
-	switch f := f.(type) {
-	case function:
-		c.scope = s
-		return f(c)
-	case *starlark.Builtin:
-		return must(starlark.Call(s.thread, f, c.args, c.kwargs))
-	case Undefined:
-		f.misuse()
-	}
-	fail("a value of type %s cannot be called", f.Type())
-	return nil
 }

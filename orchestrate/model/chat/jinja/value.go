@@ -204,7 +204,8 @@ func numbers(x, y Value) (Value, Value) {
 	return x, y
 }
 
-func compare(op syntax.Token, x, y Value) bool {
+func compare(s *scope, op syntax.Token, x, y Value) bool {
+	s.spend(min(size(x, MaxWork), size(y, MaxWork)))
 	_, noX := x.(Undefined)
 	_, noY := y.(Undefined)
 	if (noX || noY) && (op == syntax.EQL || op == syntax.NEQ) {
@@ -214,20 +215,22 @@ func compare(op syntax.Token, x, y Value) bool {
 	return must(starlark.Compare(op, x, y))
 }
 
-func contains(all, one Value) bool {
+func contains(s *scope, all, one Value) bool {
+	s.spend(reading(all))
 	switch all := all.(type) {
 	case starlark.String:
-		s, ok := one.(starlark.String)
+		part, ok := one.(starlark.String)
 		if !ok {
 			fail("'in <string>' requires string as left operand, not %s", one.Type())
 		}
-		return strings.Contains(string(all), string(s))
+		return strings.Contains(string(all), string(part))
 	case *starlark.Dict:
+		s.weigh(one) // for its hash
 		_, found, err := all.Get(one)
 		return must(found, err)
 	}
 	for _, v := range elements(all) {
-		if compare(syntax.EQL, v, one) {
+		if compare(s, syntax.EQL, v, one) {
 			return true
 		}
 	}
@@ -237,25 +240,37 @@ func contains(all, one Value) bool {
 var arithmetic = map[string]syntax.Token{"+": syntax.PLUS, "-": syntax.MINUS, "*": syntax.STAR, "/": syntax.SLASH,
 	"//": syntax.SLASHSLASH, "%": syntax.PERCENT}
 
-func calculate(op string, x, y Value) Value {
+func calculate(s *scope, op string, x, y Value) Value {
 	for _, v := range []Value{x, y} {
 		if u, ok := v.(Undefined); ok {
 			u.misuse()
 		}
 	}
 	x, y = numbers(x, y)
+	if _, ok := x.(starlark.Int); ok && op == "*" && starlark.Len(y) > 0 {
+		x, y = y, x
+	}
 	if n, ok := y.(starlark.Int); ok && op == "*" && starlark.Len(x) > 0 {
 		if times, err := starlark.AsInt32(n); err != nil || times*starlark.Len(x) > MaxRendered {
 			fail("a value would be repeated too often")
 		}
+		s.spend(max(0, integer(n, "times")) * weight(x))
 	}
-	return bounded(must(starlark.Binary(arithmetic[op], x, y)))
+	if text, ok := x.(starlark.String); ok && op == "%" {
+		s.spend(len(text) + grows(op, string(text), []Value{y}))
+	}
+	out := bounded(must(starlark.Binary(arithmetic[op], x, y)))
+	s.spend(weight(out))
+	return out
 }
 
 // bounded refuses a value that has grown too long.
 func bounded(v Value) Value {
 	if starlark.Len(v) > MaxRendered {
 		fail("a value is longer than %d", MaxRendered)
+	}
+	if n, ok := v.(starlark.Int); ok && n.BigInt().BitLen() > MaxBits {
+		fail("a number has more than %d bits", MaxBits)
 	}
 	return v
 }
@@ -271,20 +286,34 @@ func item(v, key Value) Value {
 		}
 	case starlark.String, *starlark.List, starlark.Tuple:
 		if n, err := starlark.AsInt32(number(key)); err == nil {
-			all := elements(v)
+			count := length(v)
 			if n < 0 {
-				n += len(all)
+				n += count
 			}
-			if n < 0 || n >= len(all) {
+			if n < 0 || n >= count {
 				return Undefined(fmt.Sprintf("%s[%s]", v.Type(), repr(key, 0)))
 			}
-			return all[n]
+			return at(v, n)
 		}
 	}
 	if name, ok := key.(starlark.String); ok {
 		return attribute(v, string(name))
 	}
 	return Undefined(repr(key, 0))
+}
+
+// at is the n-th element, of a string its character.
+func at(v Value, n int) Value {
+	text, isText := v.(starlark.String)
+	if !isText {
+		return v.(starlark.Indexable).Index(n)
+	}
+	for _, r := range string(text) {
+		if n--; n < 0 {
+			return starlark.String(string(r))
+		}
+	}
+	return nil // n is within the text
 }
 
 // attribute is v.name: a method, or else the item.
@@ -306,12 +335,22 @@ func attribute(v Value, name string) Value {
 			return found
 		}
 	}
-	return Undefined(v.Type() + " object has no attribute '" + name + "': it")
+	return Undefined(name + " of a " + v.Type())
 }
 
 // slice is v[start:stop:step]; a bound may be None.
 func slice(v Value, bounds [3]Value) Value {
-	all, step := elements(v), 1
+	switch v := v.(type) {
+	case starlark.String:
+		return starlark.String(string(pick([]rune(string(v)), bounds)))
+	case starlark.Tuple:
+		return starlark.Tuple(pick(v, bounds))
+	}
+	return starlark.NewList(pick(elements(v), bounds))
+}
+
+func pick[T any](all []T, bounds [3]Value) (out []T) {
+	step := 1
 	if bounds[2] != starlark.None {
 		step = integer(bounds[2], "a slice's step")
 	}
@@ -336,19 +375,10 @@ func slice(v Value, bounds [3]Value) Value {
 	if step < 0 {
 		start, stop = at(bounds[0], high), at(bounds[1], low)
 	}
-	var out []Value
-	var text strings.Builder
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 		out = append(out, all[i])
-		text.WriteString(Text(all[i]))
 	}
-	switch v.(type) {
-	case starlark.String:
-		return starlark.String(text.String())
-	case starlark.Tuple:
-		return starlark.Tuple(out)
-	}
-	return starlark.NewList(out)
+	return out
 }
 
 func length(v Value) int {

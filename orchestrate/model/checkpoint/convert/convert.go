@@ -31,22 +31,17 @@ func Convert(source, dir string, dtype *weights.DType) (Summary, error) {
 	case err != nil:
 		return Summary{}, err
 	case info.IsDir():
-		return fromDirectory(source, "", dir, dtype)
+		return Merge(source, "", dir, dtype)
 	case filepath.Ext(source) == ".gguf":
 		return fromGGUF(source, dir, dtype)
 	}
 	return Summary{}, fmt.Errorf("%s: expected a .gguf file or a Hugging Face model directory", source)
 }
 
-// Merge writes a model directory with the weights of base and the adapters of another directory added to them into the
-// existing directory dir. A nil dtype keeps the type of the base.
+// Merge writes a model directory with the weights of base, and the adapters of another directory (if it names one) added
+// to them, into the existing directory dir. A nil dtype keeps the type of the base.
 func Merge(base, adapter, dir string, dtype *weights.DType) (Summary, error) {
-	return fromDirectory(base, adapter, dir, dtype)
-}
-
-// fromDirectory writes a model directory anew, with adapters added where adapter names some.
-func fromDirectory(source, adapter, dir string, dtype *weights.DType) (Summary, error) {
-	m, err := hf.Open(source, nil)
+	m, err := hf.Open(base, nil)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -65,7 +60,7 @@ func fromDirectory(source, adapter, dir string, dtype *weights.DType) (Summary, 
 	if err != nil {
 		return Summary{}, err
 	}
-	return s, hf.CopyCompanions(dir, source)
+	return s, hf.CopyCompanions(dir, base)
 }
 
 func fromGGUF(source, dir string, dtype *weights.DType) (Summary, error) {

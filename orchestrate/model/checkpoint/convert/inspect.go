@@ -180,16 +180,12 @@ func shapeOf(c hf.Config) *Model {
 	} else if c.TieEmbeddings {
 		head += ", tied"
 	}
-	m := &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
+	m := &Model{Family: string(c.Family), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
 		Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize,
 		VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, RopeType: c.RopeType(), RopeTheta: c.RopeTheta}
 	if s := c.Shape; s.Experts > 0 {
-		m.Experts = &Experts{Count: s.Experts, PerToken: s.ChosenExperts, Width: s.ExpertSize, Shared: s.SharedSize}
-		for layer := range c.NumLayers {
-			if c.Mixes(layer) {
-				m.Experts.Layers++
-			}
-		}
+		m.Experts = &Experts{Count: s.Experts, PerToken: s.ChosenExperts, Width: s.ExpertSize, Shared: s.SharedSize,
+			Layers: c.Mixtures()}
 	}
 	return m
 }

@@ -46,15 +46,14 @@ func tokenizerFiles(m weights.Metadata, c hf.Config) (map[string][]byte, error) 
 			generation["eos_token_id"] = []any{eos, eot} // a turn may end with either
 		}
 	}
-	files := map[string][]byte{}
-	var errs [3]error
-	files["tokenizer.json"], errs[0] = tokenizerJSON(m, tokens)
-	files["tokenizer_config.json"], errs[1] = bpe.EncodeJSON(settings, "  ")
-	files["generation_config.json"], errs[2] = bpe.EncodeJSON(generation, "  ")
+	tokenizer, err := tokenizerJSON(m, tokens)
+	files := map[string][]byte{"tokenizer.json": tokenizer}
+	files["tokenizer_config.json"], _ = bpe.EncodeJSON(settings, "  ") // texts and numbers always encode
+	files["generation_config.json"], _ = bpe.EncodeJSON(generation, "  ")
 	if template, ok := m["tokenizer.chat_template"].(string); ok {
 		files["chat_template.jinja"] = []byte(template)
 	}
-	return files, errors.Join(errs[:]...)
+	return files, err
 }
 
 func tokenizerJSON(m weights.Metadata, tokens []string) ([]byte, error) {

@@ -11,11 +11,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"gyre/internal/regular"
 	"gyre/orchestrate/model/chat/bpe"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
@@ -30,6 +32,7 @@ type Config struct {
 
 	// that it was read from, where ModelConfig does not say all of it
 	text string
+	rope *rope // its first rotary embedding's scaling; nil: none
 }
 
 // class is the prefix of transformers' class names: "Qwen2".
@@ -38,7 +41,7 @@ func class(f torch.Family) string { return families[f].class }
 // ReadConfig reads and validates dir/config.json.
 func ReadConfig(dir string) (Config, error) {
 	path := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return Config{}, fmt.Errorf("%s has no config.json: expected a Hugging Face model directory: %w", dir,
 			os.ErrNotExist)
@@ -73,6 +76,7 @@ func (c *Config) Settle(longest int64) error {
 	settled, err := parseConfig([]byte(c.text), longest)
 	if err == nil {
 		c.RopeTheta, c.MaxPositions = settled.RopeTheta, settled.MaxPositions
+		c.Shape.LocalTheta = settled.Shape.LocalTheta
 		c.Shape.Rope, c.Shape.LocalRope = settled.Shape.Rope, settled.Shape.LocalRope
 	}
 	return err
@@ -97,7 +101,7 @@ func parseConfig(data []byte, longest int64) (Config, error) {
 	families[family].shape(&f, &c, &p)
 	c.readRope(f, longest, &p)
 	f.refuseUnsupported(&c, &p)
-	if !c.plain() || c.scaled(f).kind() == "dynamic" {
+	if !c.plain() {
 		c.text = string(data)
 	}
 	if p == nil {
@@ -118,20 +122,20 @@ func decode(data []byte, f *configFile) error {
 }
 
 func (f *configFile) family() (torch.Family, error) {
-	name := f.ModelType
+	name := torch.Family(f.ModelType)
 	if name == "" && len(f.Architectures) > 0 {
 		for family := range families {
 			a := f.Architectures[0]
 			if strings.HasPrefix(a, class(family)+"For") || a == class(family)+"Model" {
-				name = family.String()
+				name = family
 			}
 		}
 	}
-	if family, ok := torch.ParseFamily(name); ok {
-		return family, nil
+	if _, known := families[name]; !known {
+		return "", fmt.Errorf("model_type %q (architectures %v) is not supported: expected one of %v", name,
+			f.Architectures, slices.Sorted(maps.Keys(families)))
 	}
-	return 0, fmt.Errorf("model_type %q (architectures %v) is not supported: expected %s", name, f.Architectures,
-		strings.Join(torch.FamilyNames(), ", "))
+	return name, nil
 }
 
 // config takes the plain keys.

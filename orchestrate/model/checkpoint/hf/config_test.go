@@ -1,8 +1,14 @@
 package hf
 
 import (
+	"cmp"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"gyre/orchestrate/model/chat/bpe"
@@ -31,7 +37,7 @@ func TestBothSpellingsAndEncodeAgree(t *testing.T) {
 	if !reflect.DeepEqual(new, old) {
 		t.Errorf("spellings differ:\n%+v\n%+v", new, old)
 	}
-	want := ropeSays{torch.RopeLlama3, 500000, 8, 1, 4, 32}
+	want := ropeSays{"llama3", 500000, 8, 1, 4, 32}
 	if ropeOf(new) != want {
 		t.Errorf("rope %+v, want %+v", ropeOf(new), want)
 	}
@@ -73,18 +79,18 @@ func TestDefaultsAreTransformers(t *testing.T) {
 
 // ropeSays is what a configuration says of the rotary embedding.
 type ropeSays struct {
-	kind                     torch.RopeScaling
-	theta, factor, low, high float64
+	kind                     string
+	theta, factor, low, high decimal
 	original                 int64
 }
 
 func ropeOf(c Config) ropeSays {
-	return ropeSays{c.RopeScaling, c.RopeTheta, c.RopeFactor, c.RopeLowFreqFactor, c.RopeHighFreqFactor,
-		c.RopeOriginalMaxPositions}
+	r := cmp.Or(c.rope, &rope{Type: "default"})
+	return ropeSays{r.Type, decimal(c.RopeTheta), r.Factor, r.LowFreqFactor, r.HighFreqFactor, r.OriginalMaxPositions}
 }
 
 func TestRopeSpellings(t *testing.T) {
-	linear := ropeSays{kind: torch.RopeLinear, theta: 5000, factor: 2}
+	plain, linear := ropeSays{kind: "default", theta: 5000}, ropeSays{kind: "linear", theta: 5000, factor: 2}
 	for text, want := range map[string]ropeSays{
 		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2}`:                                            linear,
 		`"rope_theta":5000,"rope_scaling":{"rope_type":"linear","factor":2.0}`:                                     linear,
@@ -93,14 +99,51 @@ func TestRopeSpellings(t *testing.T) {
 		`"rope_theta":5000,"rope_parameters":{"rope_type":"linear","factor":2}`:                                    linear,
 		`"rope_parameters":{"full_attention":{"rope_type":"linear","factor":2,"rope_theta":5000}}`:                 linear,
 		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"nonsense"}`: linear,
-		`"rope_theta":5000,"rope_scaling":null`:                                                                    {theta: 5000},
-		`"rope_theta":5000,"rope_scaling":{}`:                                                                      {theta: 5000},
-		`"rope_parameters":{"rope_theta":5000.0,"rope_type":"default"}`:                                            {theta: 5000},
+		`"rope_theta":5000,"rope_scaling":null`:                                                                    plain,
+		`"rope_theta":5000,"rope_scaling":{}`:                                                                      plain,
+		`"rope_parameters":{"rope_theta":5000.0,"rope_type":"default"}`:                                            plain,
 		`"max_position_embeddings":77,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}`: {
-			torch.RopeLlama3, 10000, 8, 1, 4, 77},
+			"llama3", 10000, 8, 1, 4, 77},
 	} {
 		if got := ropeOf(parse(t, `{"model_type":"llama",`+text+`}`)); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// What C++ makes of theta and the divisors: the frequencies that transformers computes, rounded as it rounds them.
+func TestScaledFrequencies(t *testing.T) {
+	base := `{"model_type":"llama","head_dim":128,"rope_theta":500000,"rope_scaling":`
+	plain := func(i int) float64 {
+		return float64(float32(1 / float64(float32(math.Pow(500000, float64(i)/64)))))
+	}
+	llama3 := func(factor float64) func(i int) float64 {
+		return func(i int) float64 {
+			f := plain(i)
+			switch wavelength := 2 * math.Pi / f; {
+			case wavelength > 8192/1.0:
+				return f / factor
+			case wavelength < 8192/4.0:
+				return f
+			default:
+				smooth := (8192/wavelength - 1) / (4 - 1)
+				return (1-smooth)*f/factor + smooth*f
+			}
+		}
+	}
+	for scaling, want := range map[string]func(i int) float64{
+		`null`:                                plain,
+		`{"rope_type":"linear","factor":2.5}`: func(i int) float64 { return plain(i) / 2.5 },
+		`{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,` +
+			`"original_max_position_embeddings":8192}`: llama3(8),
+		`{"rope_type":"llama3","factor":32,"low_freq_factor":1,"high_freq_factor":4,` +
+			`"original_max_position_embeddings":8192}`: llama3(32),
+	} {
+		c := parse(t, base+scaling+"}")
+		for i := range 64 {
+			if got := float32(plain(i) / cmp.Or(c.Shape.Rope.Divisors[i], 1)); got != float32(want(i)) {
+				t.Errorf("%s: frequency %d is %v, want %v", scaling, i, got, float32(want(i)))
+			}
 		}
 	}
 }
@@ -184,4 +227,18 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A pipe or a device in place of config.json is refused, and keeps nobody waiting.
+func TestConfigIsARegularFile(t *testing.T) {
+	pipe, device := t.TempDir(), t.TempDir()
+	if err := errors.Join(syscall.Mkfifo(filepath.Join(pipe, "config.json"), 0o600),
+		os.Symlink("/dev/zero", filepath.Join(device, "config.json"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{pipe, device} {
+		if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("error %v", err)
+		}
+	}
 }

@@ -138,14 +138,10 @@ func fuse(name string, parts []weights.Source) weights.Source {
 	}
 	s.Fill = func(dst []byte) error {
 		for _, p := range parts {
-			size, err := p.Bytes()
-			if err != nil {
+			if err := p.Fill(dst[:p.Bytes()]); err != nil {
 				return err
 			}
-			if err := p.Fill(dst[:size]); err != nil {
-				return err
-			}
-			dst = dst[size:]
+			dst = dst[p.Bytes():]
 		}
 		return nil
 	}

@@ -2,7 +2,6 @@ package hf
 
 import (
 	"cmp"
-	"encoding/json"
 	"math"
 	"reflect"
 	"slices"
@@ -64,12 +63,11 @@ func (c *Config) readRope(f configFile, longest int64, p *problems) {
 	}
 	c.RopeTheta = float64(cmp.Or(r.Theta, f.RopeTheta))
 	s := scaling{key: key, rope: r, config: c, file: &f, dims: dims, longest: longest, problems: p}
-	s.main()
+	c.Shape.Rope, c.rope = s.numbers(&c.RopeTheta), s.written()
 	if of.localTheta > 0 {
-		theta := float64(cmp.Or(local.Theta, f.RopeLocalTheta, decimal(of.localTheta)))
+		c.Shape.LocalTheta = float64(cmp.Or(local.Theta, f.RopeLocalTheta, decimal(of.localTheta)))
 		s.key, s.rope = "rope_parameters.sliding_attention.", local
-		c.Shape.LocalRope = s.numbers(&theta)
-		c.Shape.LocalRope.Theta = theta
+		c.Shape.LocalRope = s.numbers(&c.Shape.LocalTheta)
 	}
 }
 
@@ -106,19 +104,7 @@ func (f *configFile) ropesByLayer(p *problems) (key string, full, local *rope) {
 }
 
 // RopeType is the rope_type of a configuration's first rotary embedding.
-func (c Config) RopeType() string {
-	var f configFile
-	if c.text == "" || json.Unmarshal([]byte(c.text), &f) != nil {
-		return c.RopeScaling.String()
-	}
-	return c.scaled(f).kind()
-}
-
-// scaled is what a file says of the first rotary embedding.
-func (c Config) scaled(f configFile) scaling {
-	_, r := f.rope()
-	return scaling{rope: cmp.Or(r.FullAttention, r), config: &c}
-}
+func (c Config) RopeType() string { return cmp.Or(c.rope, &rope{Type: "default"}).Type }
 
 // scaling is a rotary embedding's scaling on its way from a configuration into numbers.
 type scaling struct {
@@ -139,21 +125,19 @@ func (s scaling) kind() string {
 	return name
 }
 
-// main fills the configuration's rotary embedding: the first rules by name, the others by numbers.
-func (s scaling) main() {
-	c := s.config
-	var known bool
-	if c.RopeScaling, known = torch.ParseRopeScaling(s.kind()); !known || s.dims%2 != 0 {
-		c.RopeScaling = torch.RopePlain
-		c.Shape.Rope = s.numbers(&c.RopeTheta)
-		return
+// written is the scaling as Encode writes it: in full where its kind is one of a plain configuration.
+func (s scaling) written() *rope {
+	r, kind := s.rope, s.kind()
+	switch {
+	case kind == "default" || *s.problems != nil:
+		return nil
+	case kind == "linear":
+		return &rope{Type: kind, Factor: r.Factor}
+	case kind == "llama3":
+		return &rope{Type: kind, Factor: r.Factor, LowFreqFactor: r.LowFreqFactor, HighFreqFactor: r.HighFreqFactor,
+			OriginalMaxPositions: s.original()}
 	}
-	if c.RopeScaling != torch.RopePlain {
-		c.RopeFactor = s.positive("factor", s.rope.Factor)
-	}
-	if c.RopeScaling == torch.RopeLlama3 {
-		c.RopeLowFreqFactor, c.RopeHighFreqFactor, c.RopeOriginalMaxPositions = s.llama3()
-	}
+	return &rope{Type: kind}
 }
 
 func (s scaling) positive(name string, v decimal) float64 {
@@ -207,9 +191,10 @@ func (s scaling) numbers(theta *float64) (out torch.Rope) {
 		factor := s.positive("factor", s.rope.Factor)
 		low, high, original := s.llama3()
 		set(func(i int64) float64 {
-			wavelength := 2 * math.Pi * s.period(*theta, i)
+			plain := s.frequency(*theta, i)
+			wavelength := 2 * math.Pi / plain
 			smooth := min(max((float64(original)/wavelength-low)/(high-low), 0), 1)
-			return 1 / ((1-smooth)/factor + smooth)
+			return plain / float64(float32((1-smooth)*plain/factor+smooth*plain))
 		})
 	case "dynamic":
 		*theta = s.dynamic(*theta)
@@ -238,6 +223,11 @@ func (s scaling) numbers(theta *float64) (out torch.Rope) {
 // period is the inverse of a pair's frequency.
 func (s scaling) period(theta float64, pair int64) float64 {
 	return math.Pow(theta, 2*float64(pair)/float64(s.dims))
+}
+
+// frequency is a pair's, rounded where transformers rounds.
+func (s scaling) frequency(theta float64, pair int64) float64 {
+	return float64(float32(1 / float64(float32(s.period(theta, pair)))))
 }
 
 // dynamic is theta by NTK scaling (bloc97 and emozilla 2023), of which transformers takes another for every length

@@ -68,7 +68,9 @@ type Adapter struct {
 	// Tensors are A and B of every module by PEFT's names without its prefix ("….q_proj.lora_A.weight",
 	// "model.embed_tokens.lora_embedding_A"), and the value head's (score.weight, score.bias) where there is one.
 	Tensors map[string]*weights.Tensor
-	file    *weights.File
+	// Whole are the base model's parameters that are trained themselves, by their names: they take its place.
+	Whole map[string]*weights.Tensor
+	file  *weights.File
 }
 
 // Close closes the file of weights.
@@ -91,19 +93,15 @@ var (
 // Open reads the adapters in dir and matches them with the base model of a configuration. Tensors that are missing, too
 // many or misshapen are listed in one error.
 func Open(dir string, base hf.Config) (*Adapter, error) {
-	path := filepath.Join(dir, ConfigName)
-	data, err := os.ReadFile(path)
+	c, err := ReadConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: no adapter: expected %s and %s in it: %w", dir, ConfigName, weightsName, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &Adapter{Tensors: map[string]*weights.Tensor{}}
-	if a.Config, err = parse(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	path = filepath.Join(dir, weightsName)
+	path := filepath.Join(dir, weightsName)
+	a := &Adapter{Config: c, Tensors: map[string]*weights.Tensor{}, Whole: map[string]*weights.Tensor{}}
 	if a.file, err = weights.Open(path); err != nil {
 		return nil, err
 	}
@@ -119,10 +117,10 @@ func Open(dir string, base hf.Config) (*Adapter, error) {
 func (a *Adapter) match(base hf.Config) error {
 	found := map[string]*weights.Tensor{}
 	for _, t := range a.file.Tensors {
-		found[t.Name] = t
+		found[t.Name] = finite(t)
 	}
-	var problems []string
-	for _, p := range a.adaptable(base) {
+	problems := a.matchWhole(base, found)
+	for _, p := range adaptable(base, a.Config.parameters) {
 		m := Module{Name: strings.TrimSuffix(p.Name, ".weight")}
 		if len(p.Shape) == 3 {
 			m.experts, p.Shape = p.Shape[0], p.Shape[1:]
@@ -141,6 +139,9 @@ func (a *Adapter) match(base hf.Config) error {
 				delete(found, copied) // PEFT saves a copy of the base's embedding beside the adapter
 			}
 		}
+		if halves == 0 && a.expects(m, base) {
+			problems = append(problems, m.Name+" has no adapter, but target_modules says that it has one")
+		}
 		if halves == 0 {
 			continue
 		}
@@ -158,13 +159,55 @@ func (a *Adapter) match(base hf.Config) error {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		problems = append(problems, fmt.Sprintf("%s %v: the base model has no module for it", name, found[name].Shape))
 	}
-	if len(problems) == 0 && len(a.Modules) == 0 {
+	if len(problems) == 0 && len(a.Modules)+len(a.Whole) == 0 {
 		problems = append(problems, "no adapter in it")
 	}
 	if len(problems) > 0 {
 		return errors.New(listed(problems))
 	}
 	return nil
+}
+
+// expects tells whether a module of the base is to have an adapter. Modules that transformers has in another form than
+// Gyre, with others in one matrix, have none.
+func (a *Adapter) expects(m Module, base hf.Config) bool {
+	if m.experts > 0 {
+		return true // adaptable names none but those of target_parameters
+	}
+	saved := slices.ContainsFunc(a.Config.savedModules, func(name string) bool {
+		return slices.Contains(strings.Split(m.Name, "."), name)
+	})
+	return !saved && !strings.Contains(m.Name, ".mlp.experts.") && base.FusedModule(target(m.Name)) == "" &&
+		a.Config.selected.has(m.Name)
+}
+
+// matchWhole takes from found the tensors that take the place of the base's: those of modules_to_save, and biases.
+func (a *Adapter) matchWhole(base hf.Config, found map[string]*weights.Tensor) (problems []string) {
+	base.TieEmbeddings = false
+	saved := map[string]bool{}
+	for _, p := range base.Parameters(torch.HeadLM) {
+		module, isBias := strings.CutSuffix(p.Name, ".bias")
+		name := prefix + p.Name
+		if isBias && found[name] == nil {
+			name = prefix + module + ".base_layer.bias"
+		}
+		whole := isBias && a.Config.biases
+		for _, of := range a.Config.savedModules {
+			if slices.Contains(strings.Split(p.Name, "."), of) {
+				whole, saved[of] = true, saved[of] || found[name] != nil
+			}
+		}
+		if t := found[name]; whole && t != nil && slices.Equal(t.Shape, p.Shape) && t.DType.Float() {
+			a.Whole[p.Name] = t
+			delete(found, name)
+		}
+	}
+	for _, of := range a.Config.savedModules {
+		if !saved[of] {
+			problems = append(problems, fmt.Sprintf("modules_to_save: %q: no tensor of it is in the file", of))
+		}
+	}
+	return problems
 }
 
 // listed joins the first problems with line breaks and counts the others.
@@ -176,9 +219,9 @@ func listed(problems []string) string {
 	return strings.Join(problems, "\n  ")
 }
 
-// adaptable lists the matrices of the base model that may have adapters, and the stacked ones of experts that
-// target_parameters names.
-func (a *Adapter) adaptable(base hf.Config) []hf.Parameter {
+// adaptable lists the matrices of the base model that may have adapters, and the stacked ones of experts among some
+// parameters.
+func adaptable(base hf.Config, parameters []string) []hf.Parameter {
 	base.TieEmbeddings = false // a tied head can have an adapter of its own
 	all := base.Parameters(torch.HeadLM)
 	all = slices.DeleteFunc(all, func(p hf.Parameter) bool { return len(p.Shape) != 2 })
@@ -186,7 +229,7 @@ func (a *Adapter) adaptable(base hf.Config) []hf.Parameter {
 	for layer := range base.NumLayers {
 		for _, p := range []hf.Parameter{{Name: "experts.gate_up_proj", Shape: []int64{base.Shape.Experts, 2 * f, h}},
 			{Name: "experts.down_proj", Shape: []int64{base.Shape.Experts, h, f}}} {
-			if base.Mixes(layer) && slices.Contains(a.Config.parameters, p.Name) {
+			if base.Mixes(layer) && slices.Contains(parameters, p.Name) {
 				p.Name = fmt.Sprintf("model.layers.%d.mlp.%s.weight", layer, p.Name)
 				all = append(all, p)
 			}
@@ -195,18 +238,33 @@ func (a *Adapter) adaptable(base hf.Config) []hf.Parameter {
 	return all
 }
 
+// Count is the number of elements of A and B of all targets (see torch.TargetNames) of a base model.
+func Count(base hf.Config, rank int64, targets []string) (elements int64) {
+	for _, p := range adaptable(base, targets) {
+		inAndOut := p.Shape[len(p.Shape)-2] + p.Shape[len(p.Shape)-1]
+		if len(p.Shape) == 3 {
+			elements += p.Shape[0] * rank * inAndOut
+		} else if slices.Contains(targets, target(strings.TrimSuffix(p.Name, ".weight"))) {
+			elements += rank * inAndOut
+		}
+	}
+	return elements
+}
+
+// target is the name of a module's target: see torch.TargetNames.
+func target(module string) string { return module[strings.LastIndexByte(module, '.')+1:] }
+
 // complete checks the tensors of a module whose weight has the given shape, and finds its rank and scale.
 func (a *Adapter) complete(m *Module, shape []int64) error {
 	out, in := shape[0], shape[1]
 	if m.Name == embedding {
 		out, in = in, out
 	}
-	m.Rank = a.Config.Rank
-	each := max(m.experts, 1)
-	if first := a.Tensors[m.names()[0]]; a.Config.varies && first != nil && len(first.Shape) == 2 &&
-		first.Shape[0] >= each {
-		m.Rank = first.Shape[0] / each
+	m.Rank = int64(a.Config.ranks.of(m.Name, float64(a.Config.Rank)))
+	if m.Rank < 1 || m.Rank > maxRank {
+		return fmt.Errorf("rank_pattern: expected ranks from 1 to %d, got %d of %s", maxRank, m.Rank, m.Name)
 	}
+	each := max(m.experts, 1)
 	for i, want := range [][]int64{{m.Rank * each, in}, {out, m.Rank * each}} {
 		name := m.names()[i]
 		switch t := a.Tensors[name]; {
@@ -218,50 +276,17 @@ func (a *Adapter) complete(m *Module, shape []int64) error {
 			return fmt.Errorf("%s: expected shape %v, got %v", prefix+name, want, t.Shape)
 		}
 	}
-	if m.Scale = a.Config.Alpha / float64(m.Rank); a.Config.RSLoRA {
-		m.Scale = a.Config.Alpha / math.Sqrt(float64(m.Rank))
+	alpha := a.Config.alphas.of(m.Name, a.Config.Alpha)
+	if m.Scale = alpha / float64(m.Rank); a.Config.RSLoRA {
+		m.Scale = alpha / math.Sqrt(float64(m.Rank))
 	}
 	return nil
-}
-
-// Uniform finds the rank, the scale and the targets (q_proj … down_proj, embed_tokens, lm_head) that all adapters of
-// the base model share, which is how Gyre trains and samples with them. Others can only be merged.
-func (a *Adapter) Uniform(base hf.Config) (rank int64, scale float64, targets []string, err error) {
-	layers := map[string]int64{}
-	for _, m := range a.Modules {
-		first := a.Modules[0]
-		if m.Rank != first.Rank || m.Scale != first.Scale {
-			return 0, 0, nil, fmt.Errorf("the adapter of %s has rank %d and scale %v, that of %s rank %d and scale "+
-				"%v: expected one rank and scale for all; merge the adapters (gyre model merge)", m.Name, m.Rank,
-				m.Scale,
-				first.Name, first.Rank, first.Scale)
-		}
-		target := m.Name[strings.LastIndexByte(m.Name, '.')+1:]
-		if m.experts > 0 {
-			target = "experts." + target
-		}
-		if layers[target] == 0 {
-			targets = append(targets, target)
-		}
-		layers[target]++
-	}
-	for _, target := range targets {
-		all := base.NumLayers
-		if strings.HasPrefix(target, "experts.") {
-			all = base.Mixtures()
-		}
-		if n := layers[target]; n != all && "model."+target != embedding && target != head {
-			return 0, 0, nil, fmt.Errorf("%d of %d layers have an adapter of %s: expected one in all layers; merge "+
-				"the adapters (gyre model merge)", n, all, target)
-		}
-	}
-	return a.Modules[0].Rank, a.Modules[0].Scale, targets, nil
 }
 
 // Save writes adapters into the existing directory dir. Names are those of Adapter.Tensors.
 func Save(dir string, c Config, list []weights.Source) error {
 	f := file{Type: "LORA", Task: "CAUSAL_LM", Base: c.Base, Rank: c.Rank, Alpha: c.Alpha, Dropout: c.Dropout,
-		RSLoRA: c.RSLoRA, Bias: "none", Init: true, Inference: true, RankPattern: map[string]any{}}
+		RSLoRA: c.RSLoRA, Bias: "none", Init: true, Inference: true}
 	modules := []string{}
 	for _, target := range c.Targets {
 		if strings.HasPrefix(target, "experts.") {
@@ -274,10 +299,7 @@ func Save(dir string, c Config, list []weights.Source) error {
 	if slices.ContainsFunc(list, func(s weights.Source) bool { return s.Name == hf.ScoreName }) {
 		f.Task, f.SavedModules = "TOKEN_CLS", []string{"score"}
 	}
-	data, err := bpe.EncodeJSON(f, "  ")
-	if err != nil {
-		return err
-	}
+	data, _ := bpe.EncodeJSON(f, "  ") // texts and numbers always encode
 	if err := os.WriteFile(filepath.Join(dir, ConfigName), data, 0o644); err != nil {
 		return err
 	}

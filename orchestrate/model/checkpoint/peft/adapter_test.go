@@ -57,7 +57,7 @@ func TestUniformAdapters(t *testing.T) {
 		"qwen3": {8, 2, 1.5, "[q_proj v_proj up_proj down_proj]"},
 	} {
 		a := open(t, filepath.Join(fixtures, "lora", kind), kind)
-		rank, scale, targets, err := a.Uniform(base(t, kind))
+		rank, scale, targets, err := a.Uniform()
 		if err != nil || len(a.Modules) != want.modules || rank != want.rank || scale != want.scale ||
 			fmt.Sprint(targets) != want.targets || len(a.Tensors) != 2*want.modules {
 			t.Errorf("%s: %d modules, rank %d, scale %v, targets %v (%v); want %+v", kind, len(a.Modules), rank, scale,
@@ -65,12 +65,9 @@ func TestUniformAdapters(t *testing.T) {
 		}
 	}
 	uneven := open(t, filepath.Join(fixtures, "lora", "uneven"), "llama")
-	if _, _, _, err := uneven.Uniform(base(t, "llama")); err == nil || !strings.Contains(err.Error(), "model merge") {
-		t.Errorf("adapters of several ranks are uniform: %v", err)
-	}
-	uneven.Modules = uneven.Modules[:2] // the embedding's and one layer's
-	if _, _, _, err := uneven.Uniform(base(t, "llama")); err == nil || !strings.Contains(err.Error(), "1 of 2 layers") {
-		t.Errorf("an adapter of one layer is uniform: %v", err)
+	rank, scale, targets, err := uneven.Uniform()
+	if err != nil || rank != 4 || scale != 1.5 || fmt.Sprint(targets) != "[embed_tokens q_proj gate_proj]" {
+		t.Errorf("ranks 2 and 4 become %d, scale %v, of %v (%v)", rank, scale, targets, err)
 	}
 }
 
@@ -117,11 +114,18 @@ func TestOptions(t *testing.T) {
 		{"lora_dropout", 0.1, ""},
 		{"modules_to_save", []string{"classifier", "score"}, ""},
 		{"use_dora", true, "use_dora: true is not supported"},
-		{"alpha_pattern", map[string]int{"q_proj": 3}, "alpha_pattern: "},
-		{"bias", "all", "bias: "},
+		{"alpha_pattern", map[string]int{"q_proj": 3}, ""},
+		{"alpha_pattern", map[string]string{"q_proj": "3"}, "cannot unmarshal string"},
+		{"alpha_pattern", map[string]int{"q_(": 3}, "missing closing )"},
+		{"rank_pattern", map[string]int{"q_proj": 3}, "expected shape [3 24], got [4 24]"},
+		{"rank_pattern", map[string]int{"q_proj": 0}, "rank_pattern: expected ranks from 1 to 65536, got 0"},
+		{"bias", "all", ""}, // of a model without any
+		{"bias", "some", "bias: expected none, all or lora_only"},
+		{"target_modules", []string{"q_proj", "lm_head"}, "lm_head has no adapter, but target_modules says that it has one"},
+		{"target_modules", "model.*", "model.embed_tokens has no adapter"},
 		{"lora_bias", true, "lora_bias: "},
 		{"fan_in_fan_out", true, "fan_in_fan_out: "},
-		{"modules_to_save", []string{"lm_head"}, `modules_to_save: "lm_head"`},
+		{"modules_to_save", []string{"lm_head"}, `modules_to_save: "lm_head": no tensor`},
 		{"trainable_token_indices", []int{5}, "trainable_token_indices: "},
 		{"target_parameters", []string{"x"}, "target_parameters: "},
 		{"layer_replication", [][]int{{0, 2}}, "layer_replication: "},
@@ -182,13 +186,69 @@ func TestHostileTensors(t *testing.T) {
 	}
 }
 
+// Of the modules that a configuration names none may lack its tensors.
+func TestLayersThatLackTensors(t *testing.T) {
+	var list []weights.Source
+	for layer := range 2 {
+		for _, half := range []struct {
+			name  string
+			shape []int64
+		}{{"A", []int64{2, 24}}, {"B", []int64{24, 2}}} {
+			name := fmt.Sprintf("model.layers.%d.self_attn.q_proj.lora_%s.weight", layer, half.name)
+			list = append(list, weights.Source{Name: name, DType: weights.F32, Shape: half.shape,
+				Fill: func([]byte) error { return nil }})
+		}
+	}
+	dir := t.TempDir()
+	if err := Save(dir, Config{Rank: 2, Alpha: 4, Targets: []string{"q_proj"}}, list[:2]); err != nil {
+		t.Fatal(err)
+	}
+	for keys, opens := range map[string]bool{
+		`{}`: false, `{"layers_to_transform": 0}`: true, `{"layers_to_transform": [0]}`: true,
+		`{"layers_to_transform": [1]}`: false, `{"layers_to_transform": [0], "layers_pattern": "layers"}`: true,
+		`{"exclude_modules": ["layers.1.self_attn.q_proj"]}`: true, `{"exclude_modules": ".*layers\\.1\\..*"}`: true,
+		`{"exclude_modules": "layers"}`: false, `{"target_modules": ["layers.0.self_attn.q_proj"]}`: true,
+		`{"target_modules": ".*q_proj"}`: false, `{"target_modules": ".*\\.0\\..*q_proj"}`: true,
+	} {
+		path := filepath.Join(dir, ConfigName)
+		all := map[string]any{}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(data, &all)
+		}
+		for _, key := range []string{"layers_to_transform", "layers_pattern", "exclude_modules"} {
+			delete(all, key)
+		}
+		all["target_modules"] = []string{"q_proj"}
+		if err == nil {
+			err = json.Unmarshal([]byte(keys), &all)
+		}
+		if err == nil {
+			data, err = json.Marshal(all)
+		}
+		if err == nil {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := Open(dir, base(t, "llama"))
+		if err == nil {
+			a.Close()
+		}
+		if opens != (err == nil) || !opens && !strings.Contains(err.Error(), "model.layers.1.self_attn.q_proj has no adapter") {
+			t.Errorf("%s: %v", keys, err)
+		}
+	}
+}
+
 // resaved writes an adapter that was read, as a run would write its own.
 func resaved(t *testing.T, kind string, more ...weights.Source) string {
 	t.Helper()
 	a := open(t, filepath.Join(fixtures, "lora", kind), kind)
 	c := a.Config
 	var err error
-	if _, _, c.Targets, err = a.Uniform(base(t, kind)); err != nil {
+	if _, _, c.Targets, err = a.Uniform(); err != nil {
 		t.Fatal(err)
 	}
 	list := more

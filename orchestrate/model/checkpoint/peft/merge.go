@@ -13,7 +13,8 @@ import (
 )
 
 // Merge adds the adapters to the weights of their base model: every adapted tensor of m becomes one of float32, which
-// is W + scale B A rounded once. A tied head is untied where it or the embedding has an adapter.
+// is W + scale B A rounded once, and what was trained whole takes the place of the base's. A tied head is untied where
+// it or the embedding changes.
 func (a *Adapter) Merge(m *hf.Model) error {
 	if a.Tensors[hf.ScoreName] != nil || m.Config.Head != torch.HeadLM {
 		return errors.New("a value head: only adapters of language models are merged")
@@ -22,9 +23,11 @@ func (a *Adapter) Merge(m *hf.Model) error {
 	for _, module := range a.Modules {
 		byName[module.Name+".weight"] = module
 	}
-	_, ofHead := byName[hf.LMHeadName]
-	_, ofEmbedding := byName[hf.EmbeddingName]
-	if m.Config.TieEmbeddings && (ofHead || ofEmbedding) {
+	changed := func(name string) bool {
+		_, adapted := byName[name]
+		return adapted || a.Whole[name] != nil
+	}
+	if m.Config.TieEmbeddings && (changed(hf.LMHeadName) || changed(hf.EmbeddingName)) {
 		m.Config.TieEmbeddings = false
 		tied := m.Entries[0]
 		tied.Name = hf.LMHeadName
@@ -37,7 +40,9 @@ func (a *Adapter) Merge(m *hf.Model) error {
 		if !adapted {
 			module, adapted = ofExpert(byName, e.Parameter)
 		}
-		if adapted {
+		if whole := a.Whole[e.Name]; whole != nil {
+			m.Entries[i].Tensor = whole
+		} else if adapted {
 			m.Entries[i].Tensor = a.merged(module, e.Tensor)
 		}
 	}

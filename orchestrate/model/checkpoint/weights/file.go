@@ -5,7 +5,7 @@
 //	safetensors.go  huggingface/safetensors: a JSON header, then the data
 //	torchfile.go    torch.save's zip archives: their storages and tensors
 //	pickle.go       which instructions and names a pickle of theirs may hold
-//	gguf.go         llama.cpp's format, quant.go its quantised types
+//	gguf.go         llama.cpp's format and its quantised types
 //
 // Files need not be well-formed: sizes are checked against the file before anything is allocated, products without
 // overflow, and nothing of a pickle is executed. GGUF has a reader of Gyre's own: 4 million nested arrays overflow
@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"gyre/internal/regular"
 	"io"
 	"os"
 	"path/filepath"
@@ -25,7 +26,6 @@ import (
 
 // File is an opened file. Close it when no tensor will be loaded any more.
 type File struct {
-	Path     string
 	Layout   string            // "safetensors", "torch.save", "GGUF version 3"
 	Tensors  []*Tensor         // in the order of their data, or of the state dict; GGUF's are dequantised on loading
 	Metadata map[string]string // of safetensors
@@ -49,22 +49,15 @@ func Open(path string) (*File, error) {
 	if !known {
 		return nil, fmt.Errorf("%s: expected a file that ends in .safetensors, .bin, .pt, .pth or .gguf", path)
 	}
-	info, err := os.Stat(path)
+	file, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // a pipe would block
-		return nil, fmt.Errorf("%s: not a regular file (%v)", path, info.Mode().Type())
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err := parse(read, file, info.Size(), path)
+	f, err := parse(read, file, size, path)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 	}
-	f.Path, f.file = path, file
+	f.file = file
 	return f, nil
 }
 

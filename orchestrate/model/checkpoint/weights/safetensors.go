@@ -90,13 +90,10 @@ type Source struct {
 	Fill func(dst []byte) error
 }
 
-// Bytes is the size of the tensor's data.
-func (s Source) Bytes() (int64, error) {
-	n, err := elements(s.Shape)
-	if err != nil {
-		return 0, fmt.Errorf("tensor %s: %w", s.Name, err)
-	}
-	return n * s.DType.Size(), nil
+// Bytes is the size of the tensor's data; 0 for a shape that no file can have, which Write refuses.
+func (s Source) Bytes() int64 {
+	n, _ := elements(s.Shape)
+	return n * s.DType.Size()
 }
 
 // Write makes a safetensors file of the given tensors, in their order, holding one of them in memory at a time. The
@@ -112,8 +109,7 @@ func Write(path string, list []Source, metadata map[string]string) error {
 		}
 		var buffer []byte
 		for _, s := range list {
-			size, _ := s.Bytes()
-			buffer = Resize(buffer, size)
+			buffer = Resize(buffer, s.Bytes())
 			err := s.Fill(buffer)
 			if err == nil {
 				_, err = w.Write(buffer)
@@ -145,13 +141,12 @@ func makeHeader(list []Source, metadata map[string]string) ([]byte, error) {
 			return nil, fmt.Errorf("two tensors named %q", s.Name)
 		}
 		seen[s.Name] = true
-		size, err := s.Bytes()
-		if err != nil {
-			return nil, err
+		if _, err := elements(s.Shape); err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", s.Name, err)
 		}
 		shape := append([]int64{}, s.Shape...) // a scalar's shape is [], not null
-		add(s.Name, entry{dtypes[s.DType].safetensors, shape, []int64{at, at + size}})
-		at += size
+		add(s.Name, entry{dtypes[s.DType].safetensors, shape, []int64{at, at + s.Bytes()}})
+		at += s.Bytes()
 	}
 	text := slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
 	for len(text)%8 != 0 {

@@ -56,7 +56,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, x := range f.Tensors {
 		i := map[string]int{list[0].Name: 0, "scalar": 1, "empty": 2, "b": 3}[x.Name]
 		data, err := x.Load(nil)
-		size, _ := list[i].Bytes()
+		size := list[i].Bytes()
 		if err != nil || int64(len(data)) != size || x.DType != list[i].DType ||
 			fmt.Sprint(x.Shape) != fmt.Sprint(append([]int64{}, list[i].Shape...)) {
 			t.Errorf("tensor %s: %v %v, %d bytes, %v", x.Name, x.DType, x.Shape, len(data), err)

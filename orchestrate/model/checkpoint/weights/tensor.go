@@ -148,9 +148,7 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 func (t *Tensor) Float64s() ([]float64, error) {
 	data, _, err := t.Dense(F64, nil, nil)
 	out := make([]float64, len(data)/8)
-	for i := range out {
-		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
-	}
+	_, _ = binary.Decode(data, binary.LittleEndian, out) // there are enough bytes
 	return out, err
 }
 

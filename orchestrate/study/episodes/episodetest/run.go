@@ -120,8 +120,8 @@ func (r Run) episodes(t testing.TB, tokenizer *chat.Tokenizer,
 				add(span.IDs, false)
 			}
 			begin := len(e.IDs)
-			if reply, err = tokenizer.Encode("erst schön denken</think><answer>Up || Left</answer>",
-				false); err != nil {
+			reply, err = tokenizer.EncodeOrdinary("erst schön denken</think><answer>Up || Left</answer>")
+			if err != nil {
 				t.Fatal(err)
 			}
 			add(append(reply, 2), true)

@@ -1,4 +1,4 @@
-// The pages: an address (#view?key=value…) names each; nothing else is remembered.
+// The pages, each under the name of its view: an address that changes opens the one that it names.
 import { h } from "./dom.js";
 import { runsPage, studyPage } from "./lists.js";
 import { runPage } from "./run.js";
@@ -8,34 +8,6 @@ import { episodesPage, stepPage } from "./steps.js";
 const views = { runs: runsPage, study: studyPage, run: runPage, step: stepPage, search: searchPage, episodes: episodesPage };
 const main = document.getElementById("main");
 let leave = () => {}; // stops what the page before had going on
-
-// link is the address of a view; a list gives its key several times.
-export function link(view, values) {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(values || {})) {
-    for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== "" && one !== null && one !== undefined) query.append(key, one);
-    }
-  }
-  return `#${view}?${query}`;
-}
-
-// ask gets JSON from the server; what is wrong becomes an Error with the server's words.
-export async function ask(path, values) {
-  const response = await fetch(`api/${path}${link("", values).slice(1)}`);
-  const found = await response.json();
-  if (!response.ok) throw new Error(found.error);
-  return found;
-}
-
-// go opens an address, in place of the present one where it is only another form of it.
-export function go(address, replace) {
-  if (!replace) location.hash = address;
-  else {
-    history.replaceState(null, "", address);
-    show();
-  }
-}
 
 async function show() {
   const [name, query] = location.hash.slice(1).split("?");

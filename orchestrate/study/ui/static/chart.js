@@ -14,9 +14,9 @@ function ticks(low, high, n) {
   return out;
 }
 
-// chart draws curves {label, steps, values, hue, dash}; open(step) is called where somebody clicks.
+// chart draws curves {label, steps, values, hue, dash, low, high}, a band between low and high; open(step) is called where somebody clicks.
 export function chart(title, curves, open) {
-  const xs = curves.flatMap((c) => c.steps), ys = curves.flatMap((c) => c.values);
+  const xs = curves.flatMap((c) => c.steps), ys = curves.flatMap((c) => [...c.values, ...(c.low || []), ...(c.high || [])]);
   let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity]; // Math.min takes no hundred thousand arguments
   for (const x of xs) [x0, x1] = [Math.min(x0, x), Math.max(x1, x)];
   for (const y of ys) [y0, y1] = [Math.min(y0, y), Math.max(y1, y)];
@@ -30,6 +30,9 @@ export function chart(title, curves, open) {
       h("text", { x: left - 5, y: py(y) + 4, "text-anchor": "end" }, number(y, 3))]),
     ticks(x0, x1, 5).filter(Number.isInteger).map((x) =>
       h("text", { x: px(x), y: height - 6, "text-anchor": "middle" }, String(x))),
+    curves.filter((c) => c.low).map((c) => h("path", { class: `band hue${c.hue % 8}`,
+      d: [...c.steps.map((x, i) => [x, c.high[i]]), ...c.steps.map((x, i) => [x, c.low[i]]).reverse()]
+        .map(([x, y], i) => `${i ? "L" : "M"}${round(px(x))} ${round(py(y))}`).join("") + "Z" })),
     curves.map((c) => [
       h("path", { d: c.steps.map((x, i) => `${i ? "L" : "M"}${round(px(x))} ${round(py(c.values[i]))}`).join(""),
         class: `curve hue${c.hue % 8}${c.dash ? " dash" : ""}` }),

@@ -25,7 +25,7 @@ function column(view, shade, detail, headOf) {
   const note = shades[shade].scale ? missing : view.notes?.text;
   return h("article", { class: "episode" },
     h("h2", null, headOf ? headOf(view) : `${view.kind} ${view.step}, episode ${view.episode}`),
-    h("p", null, pill(view.success), ` score ${number(view.score)} · group ${view.group} · ${view.tag} · `,
+    h("p", null, pill(view), ` score ${number(view.score)} · group ${view.group} · ${view.tag} · `,
       `${view.tokens.id.length} tokens · ended: ${view.stop || "unknown"}`),
     Object.keys(view.components || {}).length ? h("p", null, parts(view.components)) : null,
     view.label ? h("p", { class: "soft" }, `task: ${view.label}`) : null,
@@ -35,14 +35,15 @@ function column(view, shade, detail, headOf) {
     view.start ? h("div", { class: "turn" }, h("h3", null, "start"), board(view.start)) : null,
     view.turns.map((turn, i) => h("section", { class: "turn" },
       h("h3", null, `turn ${i + 1} `, h("span", { class: turn.reward > 0 ? "good" : "soft" },
-        `reward ${number(turn.reward)} `), parts(turn.components)),
+        `reward ${number(turn.reward)} `), parts(turn.components),
+        turn.cut ? h("span", { class: "pill bad" }, "reply cut off by max_tokens") : null),
       shade === "text" ? read(turn) : tokens(view, turn, shade, detail),
       turn.actions || turn.board ? h("div", { class: "outcome" },
         h("p", { class: "soft" }, `carried out: ${(turn.actions || []).join(", ") || "nothing"}`),
         turn.board ? board(turn.board) : null) : null)));
 }
 
-const pill = (success) =>
+const pill = ({ success, unjudged }) => unjudged ? h("span", { class: "pill" }, "success unknown") :
   h("span", { class: success ? "pill good" : "pill bad" }, success ? "solved" : "not solved");
 
 const parts = (components) => Object.entries(components || {}).sort().map(([name, value]) =>

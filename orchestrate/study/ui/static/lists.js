@@ -1,5 +1,5 @@
 // The lists: runs, and the tables of a study.
-import { ask, go, link } from "./app.js";
+import { ask, go, link } from "./address.js";
 import { bytes, duration, h, number, percent, table } from "./dom.js";
 
 const moods = { done: "good", running: "live", failed: "bad", unreadable: "bad", stopped_early: "bad" };

@@ -1,5 +1,5 @@
 // One run, or several over one another: state, curves, what differs, the way to the steps.
-import { ask, go, link } from "./app.js";
+import { ask, go, link } from "./address.js";
 import { chart } from "./chart.js";
 import { bytes, choice, duration, field, h, percent, plain } from "./dom.js";
 import { state } from "./lists.js";
@@ -20,7 +20,7 @@ const panels = [
   ["Change of the return between validations",
     { "forecast/score/came": "measured", "forecast/score/predicted": "predicted" }],
   ["Reply length", { response_length: "tokens" }],
-  ["Useful work", { "perf/useful": "share of the step" }],
+  ["Utilization", { "perf/useful": "share of the step" }],
   ["Seconds per step", { "timing_s/step": "step", "timing_s/gen": "playing" }],
 ];
 
@@ -54,6 +54,7 @@ export async function runPage(asked, live) {
   const timer = setInterval(() => {
     if (!document.hidden && running()) load().catch(() => {}); // the server may be gone for a while
   }, 3000);
+  const found = several ? await ask("compare", { run: runs }) : null;
   const metrics = [...new Set(info.flatMap((one) => one.metrics))];
   const add = h("input", { type: "search", list: "metrics", placeholder: "add a curve ( / )", size: 24,
     "aria-label": "add a curve",
@@ -65,8 +66,10 @@ export async function runPage(asked, live) {
       h("h1", null, several ? "Comparison" : names[0]), head,
       several ? null : steps(runs[0], info[0].files),
       h("p", { class: "bar" }, add, h("datalist", { id: "metrics" }, metrics.map((m) => h("option", { value: m })))),
+      ...(several ? [...paired(found), h("p", { class: "soft" }, "Each curve is one run. Bands of validation success are " +
+        "95 % intervals over its episodes; other curves have none.")] : []),
       curves,
-      ...(several ? await differences(runs) :
+      ...(several ? differences(found) :
         [h("details", null, h("summary", null, "configuration"), h("pre", null, info[0].config))]),
     ],
   };
@@ -104,9 +107,15 @@ function steps(run, files) {
     files.step ? h("span", { class: "soft" }, "or click on a curve") : null);
 }
 
-async function differences(runs) {
-  const found = await ask("compare", { run: runs });
+// paired is how the others differ from the first run, task by task.
+const paired = (found) => (found.note ? [h("h2", null, "Paired difference"), h("p", null, found.note),
+  found.paired ? plain(found.paired.map(({ changed, ...row }) => row)) : null] : []);
+
+function differences(found) {
   return [h("h2", null, "Where the configurations differ"), plain(found.configuration),
-    h("h2", null, "Build, seeds and files"), plain(found.build),
+    h("h2", null, "Build and seeds"), plain(found.build),
+    h("h2", null, "Files that the configurations name"), plain(found.files.map(({ diff, ...row }) => row)),
+    ...found.files.filter((row) => row.diff).map((row) =>
+      h("details", null, h("summary", null, row.file), h("pre", null, row.diff))),
     h("h2", null, "Metrics at the end"), plain(found.ends)];
 }

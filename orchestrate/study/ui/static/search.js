@@ -1,5 +1,5 @@
 // The episodes of all steps of a run that fit: a page that looks further back when asked.
-import { ask, go, link } from "./app.js";
+import { ask, go, link } from "./address.js";
 import { choice, field, h, number, table } from "./dom.js";
 import { filterBar, filters, mostBeside, name, same } from "./steps.js";
 
@@ -57,7 +57,7 @@ const columns = (run, ticked, mark) => [
   { key: "episode", show: (e) => h("a", { href: link("episodes", { e: name(run, e) }) }, e.episode) },
   { key: "group" },
   { key: "score", show: (e) => number(e.score) },
-  { head: "solved", text: true, show: (e) => (e.success ? "yes" : "no") },
+  { head: "solved", text: true, show: (e) => (e.unjudged ? "–" : e.success ? "yes" : "no") },
   { head: "ended", text: true, show: (e) => e.stop },
   { key: "tokens" }, { key: "turns" },
   { key: "task", text: true },

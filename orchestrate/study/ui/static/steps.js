@@ -1,5 +1,5 @@
 // The groups of a step, and episodes side by side.
-import { ask, go, link } from "./app.js";
+import { ask, go, link } from "./address.js";
 import { strip } from "./chart.js";
 import { choice, field, h, number, table } from "./dom.js";
 import { episodeView, shades, walk } from "./episode.js";
@@ -80,8 +80,10 @@ function groups(run, list) {
     { key: "spread", head: "std", show: (g) => number(g.spread) },
     { head: `scores, ${number(low)} to ${number(high)}`, text: true,
       show: (g) => strip(g.episodes.map((e) => [e.score, e.success]), low, high) },
-    { head: "solved", show: (g) => `${g.episodes.filter((e) => e.success).length}/${g.episodes.length}` },
-    { head: "learned from", text: true, show: (g) => (g.kept === null ? "–" : g.kept ? "yes" : "no") },
+    { head: "solved", show: (g) => g.episodes.some((e) => e.unjudged) ? "–" :
+      `${g.episodes.filter((e) => e.success).length}/${g.episodes.length}` },
+    { head: "trained on", text: true, show: (g) =>
+      g.kept === null ? "–" : !g.kept ? "no" : g.spread || g.episodes.length < 2 ? "yes" : "yes, all scores equal" },
     { head: "episodes", text: true, show: (g) => h("span", { class: "links" }, g.episodes.slice(0, 32).map(episode)) },
   ]);
 }
@@ -99,7 +101,7 @@ export async function episodesPage(asked) {
   };
   const head = (view) => {
     const own = name(view.run, view);
-    const away = h("button", { class: "plain", "aria-label": "take away",
+    const away = h("button", { class: "plain", "aria-label": "remove",
       onclick: () => change({ e: names.filter((n) => n !== own) }) }, "×");
     return [h("a", { href: link("episodes", { e: own, shade }) }, `episode ${view.episode}`),
       ` · ${view.kind} ${view.step}`, h("span", { class: "soft" }, ` ${view.run.split("/").at(-1)} `),
@@ -143,5 +145,5 @@ function besideForm(names, first, runs, change) {
     field("of", pick("kind", same(["step", "validation", "analysis"]))),
     field("step", h("input", { type: "number", min: 0, value: place.step,
       oninput: (e) => { place.step = e.target.value; } })),
-    h("button", null, "put beside"), wrong);
+    h("button", null, "compare"), wrong);
 }
