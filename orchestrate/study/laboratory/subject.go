@@ -91,9 +91,8 @@ func (s *subject) episode(p path, values, old [][]float64) (e advantage.Trajecto
 
 // gradient is the one that the estimator makes of a batch: the paths of each group.
 func (s *subject) gradient(groups [][]int) []float64 {
-	var list []advantage.Trajectory
-	var lengths []int
 	batch := slices.Concat(groups...)
+	list, lengths := make([]advantage.Trajectory, 0, len(batch)), make([]int, 0, len(batch))
 	for g, members := range groups {
 		for _, i := range members {
 			e := s.episodes[i]
