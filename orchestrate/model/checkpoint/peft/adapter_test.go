@@ -209,6 +209,8 @@ func TestLayersThatLackTensors(t *testing.T) {
 		`{"exclude_modules": ["layers.1.self_attn.q_proj"]}`: true, `{"exclude_modules": ".*layers\\.1\\..*"}`: true,
 		`{"exclude_modules": "layers"}`: false, `{"target_modules": ["layers.0.self_attn.q_proj"]}`: true,
 		`{"target_modules": ".*q_proj"}`: false, `{"target_modules": ".*\\.0\\..*q_proj"}`: true,
+		`{"target_modules": "all-linear"}`: false,
+		`{"target_modules": "all-linear", "exclude_modules": ".*(layers\\.1\\..*|[kvo]_proj|gate_proj|up_proj|down_proj)"}`: true,
 	} {
 		path := filepath.Join(dir, ConfigName)
 		all := map[string]any{}

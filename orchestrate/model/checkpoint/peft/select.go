@@ -81,13 +81,17 @@ func names(v any, module string) bool {
 	})
 }
 
-// has tells whether a module has an adapter.
+// has tells whether a module has an adapter. PEFT's "all-linear" means the linear modules but the head. A router is none
+// in transformers.
 func (s selection) has(module string) bool {
-	if !names(s.Modules, module) || names(s.Exclude, module) {
+	expression, isText := s.Modules.(string)
+	all := isText && strings.EqualFold(expression, "all-linear")
+	named := all && module != embedding && module != head && target(module) != "gate" || !all && names(s.Modules, module)
+	if !named || names(s.Exclude, module) {
 		return false
 	}
 	layers := texts(s.Layers)
-	if _, expression := s.Modules.(string); expression || len(layers) == 0 {
+	if isText && !all || len(layers) == 0 {
 		return true
 	}
 	patterns := texts(s.Pattern)
