@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -186,6 +187,47 @@ func Superiority(x, y []float64) float64 {
 		}
 	}
 	return wins / float64(len(x)*len(y))
+}
+
+// Spearman is the correlation of ranks, those of equal values being their mean, with its interval by Fisher's
+// transformation and Bonett and Wright's variance (Psychometrika 2000). It is NaN where one side does not vary, and the
+// interval below five pairs.
+func Spearman(x, y []float64, confidence float64) Estimate {
+	a, b := ranks(x), ranks(y)
+	var product, square, other float64
+	for i := range a {
+		product, square, other = product+a[i]*b[i], square+a[i]*a[i], other+b[i]*b[i]
+	}
+	rho, ok := Cosine(product, square, other)
+	if !ok {
+		return Estimate{math.NaN(), math.NaN(), math.NaN()}
+	}
+	rho = min(max(rho, -1), 1)
+	n := float64(len(x))
+	if n < 5 {
+		return Estimate{rho, math.NaN(), math.NaN()}
+	}
+	half := distuv.UnitNormal.Quantile((1+confidence)/2) * math.Sqrt((1+rho*rho/2)/(n-3))
+	z := math.Atanh(rho)
+	return Estimate{rho, math.Tanh(z - half), math.Tanh(z + half)}
+}
+
+// ranks of values, less their mean.
+func ranks(values []float64) []float64 {
+	sorted, order := slices.Clone(values), make([]int, len(values))
+	floats.Argsort(sorted, order)
+	out := make([]float64, len(values))
+	for i := 0; i < len(order); {
+		end := i + 1
+		for end < len(order) && sorted[end] == sorted[i] {
+			end++
+		}
+		for _, k := range order[i:end] {
+			out[k] = float64(i+end-1)/2 - float64(len(values)-1)/2
+		}
+		i = end
+	}
+	return out
 }
 
 // Finite reports whether a value is a number to reckon with.

@@ -145,3 +145,23 @@ func TestSuperiorityFollowsFromRanks(t *testing.T) {
 		}
 	}
 }
+
+// The expected numbers are of the definitions, written out in Python.
+func TestSpearman(t *testing.T) {
+	e := Spearman([]float64{1, 1, 2, 5, 4, 4, 4, 7}, []float64{2, 1, 4, 3, 6, 6, 5, 9}, .95)
+	near(t, "rho", e.Value, 0.7286172011241444, 1e-12)
+	near(t, "low", e.Low, -0.060170254485158746, 1e-9)
+	near(t, "high", e.High, 0.9572354777505531, 1e-9)
+	rising, falling := []float64{1, 2, 3, 4, 5, 6}, []float64{9, 8, 3, 2, 1, -7}
+	if e := Spearman(rising, falling, .95); e != (Estimate{-1, -1, -1}) {
+		t.Errorf("falling ranks: %v, want -1", e)
+	}
+	if e := Spearman(rising[:4], falling[:4], .95); e.Value != -1 || !math.IsNaN(e.Low) {
+		t.Errorf("four pairs: %v, want -1 without an interval", e)
+	}
+	for _, x := range [][]float64{nil, {1}, {2, 2, 2, 2, 2, 2}} {
+		if e := Spearman(x, rising[:len(x)], .95); !math.IsNaN(e.Value) || !math.IsNaN(e.High) {
+			t.Errorf("%v: %v, want NaN", x, e)
+		}
+	}
+}

@@ -159,6 +159,7 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 		if err := report.pulls(); err != nil {
 			return nil, err
 		}
+		report.Proxy = report.All().proxy(o.Confidence)
 	}
 	report.tabulate()
 	return report, nil

@@ -58,6 +58,7 @@ type Report struct {
 	layers  []scope
 
 	Buckets map[string]*Result `metric:"{bucket}"`
+	Proxy   *Proxy             `metric:""`
 	Groups  metrics.Table      `metric:"group_table" doc:"bucket, group_id, reward_std, episodes, and ‖g_i‖ of every term"`
 	Layers  metrics.Table      `metric:"block_table" doc:"bucket, layer, and the part of every term's norm that falls on it: squares add up to ‖G‖²"`
 	Apart   [][2]string        // buckets whose task gradients work against each other beyond noise

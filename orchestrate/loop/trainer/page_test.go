@@ -29,6 +29,7 @@ var documented = map[string][]any{
 	"update": {source.StalenessMetrics{}, source.MixedMetrics{}, importance.Correction{}, scoreMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},
+	"proxy":      {gradients.Proxy{}},
 	"analysis":   {analysisMetrics{}, sourceMetrics{}},
 	"why":        {whyMetrics{}, verifiedMetrics{}},
 	"collapse":   {collapse.Metrics{}},
