@@ -192,12 +192,15 @@ def pack(args):
                 if name.startswith("rollouts/"):
                     kept = [json.loads(line) for line in text.splitlines()]
                     for e in kept:
-                        for key in "logprobs", "versions", "turns":
+                        for key in "logprobs", "versions", "turns", "stop", "gold":
                             e.pop(key, None)
+                        for part in set(e.get("components", {})) - {"correctness", "judge", "length"}:
+                            del e["components"][part]
                     text = "".join(json.dumps(e, separators=(",", ":")) + "\n" for e in kept)
                 if name == "metrics.jsonl":
                     kept = [json.loads(line) for line in text.splitlines()]
-                    wanted = ("schema", "step", "actor/", "rollout/", "response_length", "train/", "val-env/")
+                    wanted = ("schema", "step", "actor/ppo_kl", "actor/pg_clipfrac", "rollout/empty_after",
+                              "rollout/sampler_equals", "rollout/logprob_gap_max")
                     text = "".join(json.dumps({k: v for k, v in r.items() if k.startswith(wanted) and not
                                                isinstance(v, dict)}, separators=(",", ":")) + "\n" for r in kept)
                 files[name] = text

@@ -129,7 +129,7 @@ func TestWhyPredictsTheOtherHistory(t *testing.T) {
 		t.Errorf("no command that proves it:\n%s", text)
 	}
 	for want, args := range map[string][]string{
-		"--step N":            {},
+		"add --step N":        {"--by", "env"},
 		"is not there":        {"--step", "9"},
 		"expected group, env": {"--step", "5", "--by", "groups"},
 		"no quantity":         {"--step", "5", "--of", "sucess"},

@@ -23,10 +23,6 @@ import (
 func whyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "why", Usage: "what is wrong with a run, or what moved a step", ArgsUsage: "RUN",
-		Description: `   gyre why runs/a              causes that a run's metrics and episodes
-                                point at, and how to prove each
-   gyre why runs/a --step 21    which episodes of a step moved what the
-                                policy does (the other flags are of this)`,
 		Flags: []cli.Flag{
 			atLeast(1, "step", 0, "of the update"),
 			withDefault("of", "score", "`QUANTITY`, as success or likelihood"),
@@ -116,14 +112,13 @@ func whySuspected(c *cli.Context) error {
 	if c.Bool("json") {
 		return table.WriteJSONList(c.App.Writer, t)
 	}
-	if len(found) == 0 {
-		return printf(c, "%s: none of %d hypotheses holds (%.0f %% false alarms in sound runs)\n", run.Name, tested,
-			100*causes.Alarm)
+	if err := printf(c, "%s\n", causes.Said(len(found), tested)); err != nil || len(found) == 0 {
+		return err
 	}
 	if err := t.Write(c.App.Writer); err != nil {
 		return err
 	}
-	if err := printf(c, "\nTo prove them, each by the run without it:\n"); err != nil {
+	if err := printf(c, "\n"); err != nil {
 		return err
 	}
 	for _, s := range found {

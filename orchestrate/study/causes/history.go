@@ -2,6 +2,7 @@ package causes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +11,9 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/run/rundir"
 )
+
+// ErrNothing means that a run has left nothing to compare.
+var ErrNothing = errors.New("neither episodes (run.save_rollouts) nor two steps of metrics: nothing can be compared")
 
 // mostSteps bounds how many files of episodes are read: of longer runs evenly spread ones are.
 const mostSteps = 240
@@ -55,9 +59,13 @@ func Read(ctx context.Context, run *rundir.Run) (*History, error) {
 		}
 		h.Steps = append(h.Steps, step)
 	}
-	if len(h.Steps) == 0 && len(run.Records) < 2 {
-		return nil, fmt.Errorf("%s has neither episodes (run.save_rollouts) nor two steps of metrics: nothing can be compared",
-			run.Dir)
+	for _, record := range run.Records { // without episodes metrics must do
+		if len(files) == 0 && record.Step > 0 {
+			h.Steps = append(h.Steps, Step{Number: record.Step})
+		}
+	}
+	if len(h.Steps) < 2 {
+		return nil, fmt.Errorf("%s: %w", run.Dir, ErrNothing)
 	}
 	return h, nil
 }
@@ -133,9 +141,22 @@ func mean(of func(Played) (float64, bool)) func([]Played) (float64, bool) {
 	}
 }
 
-// success of an environment's groups ("" = of all). Where nobody knows what a success is, there is none.
-func (h *History) success(tag string) Series {
-	return h.groups(mean(func(p Played) (float64, bool) { return truth(p.Solved), p.Judged && (tag == "" || p.Tag == tag) }))
+// success of the groups. Where nobody knows what a success is, there is none.
+func (h *History) success() Series {
+	return h.or("train/*/success", h.groups(mean(func(p Played) (float64, bool) { return truth(p.Solved), p.Judged })))
+}
+
+// score of the groups.
+func (h *History) score() Series {
+	return h.or("critic/score/mean", h.groups(mean(func(p Played) (float64, bool) { return p.Score, true })))
+}
+
+// or takes a metric in the place of a series that episodes do not tell.
+func (h *History) or(pattern string, s Series) Series {
+	if slices.ContainsFunc(s, func(values []float64) bool { return len(values) > 0 }) {
+		return s
+	}
+	return h.metric(pattern)
 }
 
 // component of the reward.
@@ -143,14 +164,15 @@ func (h *History) component(name string) Series {
 	return h.groups(mean(func(p Played) (float64, bool) { v, ok := p.Components[name]; return v, ok }))
 }
 
-// metric of the steps whose episodes are known: one number each.
-func (h *History) metric(key string) Series {
-	s := make(Series, len(h.Steps))
+// metric of the steps, the mean of those that a pattern names: one number each.
+func (h *History) metric(pattern string) Series {
+	s, at := make(Series, len(h.Steps)), map[int]int{}
 	for i, step := range h.Steps {
-		if record, ok := h.Run.At(step.Number); ok {
-			if v, ok := rundir.Number(record, key); ok {
-				s[i] = []float64{v}
-			}
+		at[step.Number] = i
+	}
+	for _, p := range h.Run.Mean(pattern) {
+		if i, known := at[p.Step]; known {
+			s[i] = []float64{p.Value}
 		}
 	}
 	return s

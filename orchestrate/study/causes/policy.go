@@ -21,7 +21,7 @@ func entropyCollapse(h *History) []Finding {
 	if up.P == 1 {
 		return []Finding{f}
 	}
-	success := h.success("")
+	success := h.success()
 	before, after := flatMean(success[:up.At]), flatMean(success[up.At:])
 	if after > before { // sure of itself, and right
 		f.P = 1

@@ -103,16 +103,16 @@ func (h *History) unpaid(name string, since int) *whatif.Question {
 	return q
 }
 
-// falls are the falls of success: that of training, and the held-out one of each environment.
+// falls is the clearest fall of success in training.
 func (h *History) falls() Shift {
-	return shift(h.success(""), -1, fallen)
+	return shift(h.success(), -1, fallen)
 }
 
 // hacking tests whether a paid component, or without any the score, rises while success falls.
 func hacking(h *History) (out []Finding) {
 	down := h.falls()
 	_, paid := h.components()
-	score := h.groups(mean(func(p Played) (float64, bool) { return p.Score, true }))
+	score := h.score()
 	for _, name := range append(paid, "") {
 		rising, sign := score, 1.0
 		if name != "" {

@@ -97,6 +97,7 @@ func TestAnswers(t *testing.T) {
 		{"compare", of("run", a, "run", b), []any{"note"}, "no pairs of a, b"},
 		{"compare", of("run", a, "run", b), []any{"configuration", 0, "key"}, "run.seed"},
 		{"compare", of("run", a, "run", b), []any{"configuration", 0, "b"}, "2"},
+		{"why", of("run", a), []any{"said"}, "None of 13 hypotheses holds (5 % false alarms in sound runs)."},
 		{"study", of("study", filepath.Join(root, "study")), []any{0, "condition"}, "<b>base"},
 		{"step", of("run", a), []any{"step"}, 6.0},
 		{"step", of("run", a), []any{"episodes"}, 12.0},
