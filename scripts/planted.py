@@ -80,7 +80,7 @@ def rows(path, draw, wrong=lambda i: False, repeat=1, scale=1):
                 out.write(json.dumps({"question": f"{a}+{b}=", "answer": str(answer)}) + "\n")
 
 
-def configuration(fault, seed, place):
+def configuration(fault, seed, place, weak):
     """The run's configuration, and those of what is resumed with other settings: [(overrides, until)]."""
     draw = random.Random(f"{fault} {seed}")
     data = os.path.join(place, f"{fault}-{seed}.jsonl")
@@ -88,32 +88,34 @@ def configuration(fault, seed, place):
     given = dict(name=f"{fault}-{seed}", steps=STEPS, seed=seed, max_tokens=6, lr=draw.choice([3e-4, 5e-4]), rewards="")
     ordered = f'{{ file = "{data}", shuffle = false }}'
     given["envs"] = env("Dataset", GROUPS, ordered)
-    chance = draw.uniform(0.35, 0.5)
-    wrong = {"golds": lambda i: draw.random() < chance, "break": lambda i: i >= (begins - 1) * GROUPS,
-             "env": lambda i: True}
-    rows(data, draw, wrong.get(fault, lambda i: False), 8 if fault == "duplicates" else 1)
+    chance = draw.uniform(0.1, 0.15) if weak else draw.uniform(0.35, 0.5)
+    often = 0.5 if weak else 1
+    wrong = {"golds": lambda i: draw.random() < chance,
+             "break": lambda i: i >= (begins - 1) * GROUPS and draw.random() < often, "env": lambda i: draw.random() < often}
+    rows(data, draw, wrong.get(fault, lambda i: False), (2 if weak else 8) if fault == "duplicates" else 1)
     if fault in ("env", "healthy-envs"):
         given["envs"] = env("Arithmetic", 8, '{ suffix = "=" }') + env("Dataset", 8, ordered)
+    rates = [3e-3, 4e-3] if weak else [1e-2, 2e-2]
     reward = '[[rewards]]\nname = "{}"\nweight = {}\noptions = {}\n'
     if fault in ("judge", "healthy-judge"):
         calls = (begins - 1) * GROUPS * SIZE if fault == "judge" else 10**9
-        command = json.dumps(["python3", os.path.abspath(__file__), "judge", str(calls), str(seed)])
+        command = json.dumps(["python3", os.path.abspath(__file__), "judge", str(calls), str(seed), "0.3" if weak else "1"])
         given["rewards"] = reward.format("correctness", 0, "{}") + reward.format(
             "judge", 1, f'{{ component = "command", command = {command} }}')
     if fault == "hack":
         given["rewards"] = reward.format("correctness", 1, '{ answer = "whole" }') + reward.format(
-            "length", draw.choice([8, 12]), "{ target = 6 }")
+            "length", draw.choice([4, 5] if weak else [8, 12]), "{ target = 6 }")
     if fault == "healthy-parts":
         given["rewards"] = reward.format("correctness", 1, '{ answer = "whole" }') + reward.format(
             "length", 0.1, "{ target = 2 }")
     if fault == "cut":
         given["max_tokens"] = draw.choice([1, 2])  # a digit, or two and no end
     if fault == "lr" and seed % 2:
-        given["lr"] = draw.choice([1e-2, 2e-2])
+        given["lr"] = draw.choice(rates)
     parts = [([], STEPS)]
     if fault == "lr" and not seed % 2:
         at = 4 * draw.randint(2, 3)
-        parts = [([], at), ([f"actor.lr={draw.choice([1e-2, 2e-2])}"], STEPS)]
+        parts = [([], at), ([f"actor.lr={draw.choice(rates)}"], STEPS)]
     text = CONFIG.format(**given)
     if fault == "filter":  # nobody can answer, and groups without a difference are not kept
         rows(data, draw, scale=100)
@@ -121,13 +123,13 @@ def configuration(fault, seed, place):
     return text, parts
 
 
-def judge(until, seed):
-    """A judge who is right until so many calls, and draws lots from then on."""
+def judge(until, seed, often):
+    """A judge who is right until so many calls, and from then on draws lots for a share of them."""
     draw = random.Random(seed)
     for i, line in enumerate(sys.stdin):
         row = json.loads(line)
         right = row["solution_str"].strip() == str(row["ground_truth"]).strip()
-        print(json.dumps({"score": float(right if i < until else draw.random() < 0.5)}), flush=True)
+        print(json.dumps({"score": float(draw.random() < 0.5 if i >= until and draw.random() < often else right)}), flush=True)
 
 
 def train(args, fault, seed):
@@ -135,7 +137,7 @@ def train(args, fault, seed):
     if os.path.exists(f"{args.out}/runs/{name}/planted.done"):
         return
     shutil.rmtree(f"{args.out}/runs/{name}", ignore_errors=True)
-    text, parts = configuration(fault, seed, args.out)
+    text, parts = configuration(fault, seed, args.out, args.weak)
     with open(f"{args.out}/{name}.toml", "w") as out:
         out.write(text)
     for i, (overrides, until) in enumerate(parts):
@@ -188,7 +190,7 @@ def pack(args):
                                                         if re.fullmatch(r"step_\d+\.jsonl", n)]
             for name in names:
                 with open(f"{place}/{name}") as source:
-                    text = source.read()
+                    text = source.read().replace(args.out, ".").replace(os.path.dirname(os.path.abspath(__file__)), "scripts")
                 if name.startswith("rollouts/"):
                     kept = [json.loads(line) for line in text.splitlines()]
                     for e in kept:
@@ -213,12 +215,13 @@ def pack(args):
 
 def main():
     if sys.argv[1:2] == ["judge"]:
-        return judge(int(sys.argv[2]), int(sys.argv[3]))
+        return judge(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--gyre", default="./gyre")
     p.add_argument("--faults", default=",".join(CAUSES))
     p.add_argument("--seeds", default="1,2,3")
+    p.add_argument("--weak", action="store_true", help="faults that are hard to see")
     p.add_argument("--measure", action="store_true")
     p.add_argument("--pack")
     args = p.parse_args()

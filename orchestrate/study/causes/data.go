@@ -173,21 +173,17 @@ func apart(high, low Series, margin float64) float64 {
 	if !(found > 0) {
 		return 1
 	}
-	random, reached := rand.New(rand.NewPCG(3, 4)), 0
 	both, a, b := make(Series, len(high)), make(Series, len(high)), make(Series, len(high))
 	for i := range high {
 		both[i] = slices.Concat(high[i], low[i])
 	}
-	for range deals {
+	return chance(func(random *rand.Rand) bool {
 		for i, values := range both {
 			random.Shuffle(len(values), func(x, y int) { values[x], values[y] = values[y], values[x] })
 			a[i], b[i] = values[:len(high[i])], values[len(high[i]):]
 		}
-		if difference(a, b) >= found {
-			reached++
-		}
-	}
-	return float64(reached+1) / float64(deals+1)
+		return difference(a, b) >= found
+	})
 }
 
 // contradictions tests whether the verdicts of an answer depend on the group that gives it: a row with another gold
@@ -219,7 +215,7 @@ func contradictions(h *History) []Finding {
 	// in a group equal answers have at most so many different verdicts: what is beyond that comes of the rows
 	chance := float64(unsure+1) / float64(pairs+2)
 	f := Finding{P: binomialAtLeast(against, known, max(chance, 0.02)), Since: h.Steps[0].Number,
-		Effect: min(1, 4*float64(against)/float64(known))}
+		Effect: min(1, 4*float64(against)/float64(known)), Symptom: true} // of an environment that judges by lot
 	slices.SortFunc(look, byPlace)
 	f.Look = from(look, 0)
 	if len(f.Look) > 0 {
@@ -336,16 +332,15 @@ func duplicates(h *History) []Finding {
 			}
 		}
 	}
-	random, reached, dealt := rand.New(rand.NewPCG(5, 6)), 0, 0
-	const rounds = 1999
-	for range rounds {
+	dealt, rounds := 0, 0
+	f.P = chance(func(random *rand.Rand) bool {
 		random.Shuffle(len(prompts), func(i, j int) { prompts[i], prompts[j] = prompts[j], prompts[i] })
 		n := copies()
-		dealt += n
-		reached += int(truth(n >= found))
-	}
-	by, of := float64(dealt)/rounds, float64(len(prompts))
-	f.P, f.Since = float64(reached+1)/(rounds+1), f.Look[0].Step
+		dealt, rounds = dealt+n, rounds+1
+		return n >= found
+	})
+	by, of := float64(dealt)/float64(rounds), float64(len(prompts))
+	f.Since = f.Look[0].Step
 	f.Effect = 2 * (float64(found) - by) / of
 	f.Evidence = fmt.Sprintf("%d of %.0f groups repeat a prompt of their step; dealt to the steps at random, %.0f would", found, of,
 		by)

@@ -38,10 +38,11 @@ type Step struct {
 	Groups [][]Played
 }
 
-// History is what a run's folder tells.
+// History is what a run's folder tells. It is for one goroutine.
 type History struct {
 	Run   *rundir.Run
 	Steps []Step
+	fall  *Shift // of success; nil until it is asked for
 }
 
 // Read reads the folder of a run.

@@ -105,7 +105,10 @@ func (h *History) unpaid(name string, since int) *whatif.Question {
 
 // falls is the clearest fall of success in training.
 func (h *History) falls() Shift {
-	return shift(h.success(), -1, fallen)
+	if h.fall == nil {
+		h.fall = new(shift(h.success(), -1, fallen))
+	}
+	return *h.fall
 }
 
 // hacking tests whether a paid component, or without any the score, rises while success falls.

@@ -10,6 +10,8 @@ import (
 const (
 	// deals is how often values are dealt to the steps at random: the least p-value is one in deals + 1.
 	deals = 4999
+	// enough is how many deals that reach what was found end the dealing.
+	enough = 20
 	// mostBins and mostPerBin bound the work: longer histories are tested in bins of steps, larger steps in means.
 	mostBins, mostPerBin = 40, 24
 	// least is how many bins stand on either side of a change: fewer are no history.
@@ -37,21 +39,33 @@ func shift(s Series, sign, margin float64) Shift {
 	if !(found > 0) {
 		return none
 	}
-	random := rand.New(rand.NewPCG(1, 2)) // the same history has the same p-value
-	reached := 0
-	for range deals {
+	out := Shift{At: b.first[k], P: chance(func(random *rand.Rand) bool {
 		random.Shuffle(len(b.values), func(i, j int) { b.values[i], b.values[j] = b.values[j], b.values[i] })
-		if again, _, _ := b.clearest(margin); again >= found {
-			reached++
-		}
-	}
-	out := Shift{At: b.first[k], P: float64(reached+1) / float64(deals+1)}
+		again, _, _ := b.clearest(margin)
+		return again >= found
+	})}
 	last := len(s)
 	if j < len(b.first) {
 		out.Before = flatMean(s[b.first[j]:b.first[k]])
 	}
 	out.After = flatMean(s[b.first[k]:last])
 	return out
+}
+
+// chance is the p-value of what was found, where deal reports whether a random deal reaches it. Dealing ends once enough
+// have: p is then enough over their number, which is exact, too (Besag and Clifford, 1991).
+func chance(deal func(*rand.Rand) bool) float64 {
+	random := rand.New(rand.NewPCG(1, 2)) // the same history has the same p-value
+	reached := 0
+	for i := range deals {
+		if deal(random) {
+			reached++
+		}
+		if reached == enough {
+			return enough / float64(i+1)
+		}
+	}
+	return float64(reached+1) / float64(deals+1)
 }
 
 func flatMean(s Series) float64 {

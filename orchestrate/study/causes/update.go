@@ -26,39 +26,67 @@ func binomialAtLeast(hits, n int, chance float64) float64 {
 	return distuv.Binomial{N: float64(n), P: chance}.Survival(float64(hits) - 1)
 }
 
-// learningRate tests whether success falls where an update left its range shortly before.
+// learningRate tests two ways whether updates were too large: success falls shortly after one that left its range, or
+// after the KL of updates jumped.
 func learningRate(h *History) []Finding {
 	down := h.falls()
-	f := Finding{P: down.P, Effect: 0}
 	if down.P == 1 {
-		return []Finding{f}
+		return []Finding{{P: 1}, {P: 1}}
 	}
-	f.P = 1
-	at := h.Steps[down.At].Number
+	found := []Finding{h.outOfRange(down), h.larger(down)}
+	for i := range found {
+		f := &found[i]
+		if f.P == 1 {
+			continue
+		}
+		f.Evidence += fmt.Sprintf(", then success %.0f %% from %.0f %%", 100*down.After, 100*down.Before)
+		f.Look = h.lookFailed(h.Steps[down.At].Number)
+		if c := h.Run.Config; c != nil {
+			f.Proof = &whatif.Question{From: f.Since - 1, With: []string{fmt.Sprintf("actor.lr=%g", c.Actor.LR/10)}}
+		}
+	}
+	return found
+}
+
+// outOfRange looks for an update out of its range within the doubt before a fall.
+func (h *History) outOfRange(down Shift) Finding {
+	f, at := Finding{P: 1}, h.Steps[down.At].Number
 	for _, key := range []struct {
 		name string
 		most float64
 	}{{"actor/ppo_kl", mostKL}, {"actor/pg_clipfrac", mostClip}} {
 		for _, point := range h.Run.Series(key.name) {
-			// the update before the first bad step, or one within the doubt around it
 			v := math.Abs(point.Value)
 			if point.Step < at-doubt || point.Step > at || v <= key.most {
 				continue
 			}
 			if excess := math.Log10(v/key.most) + 0.5; excess > f.Effect {
 				f.P, f.Effect, f.Since = down.P, excess, point.Step
-				f.Evidence = fmt.Sprintf("%s %.3g at step %d (sound: below %.2g), then success %.0f %% from %.0f %%", key.name, v,
-					point.Step, key.most, 100*down.After, 100*down.Before)
+				f.Evidence = fmt.Sprintf("%s %.3g at step %d (sound: below %.2g)", key.name, v, point.Step, key.most)
 			}
 		}
 	}
-	if f.P < 1 {
-		f.Look = h.lookFailed(at)
-		if c := h.Run.Config; c != nil {
-			f.Proof = &whatif.Question{From: f.Since - 1, With: []string{fmt.Sprintf("actor.lr=%g", c.Actor.LR/10)}}
+	return f
+}
+
+// larger tests whether the KL of updates became three times as large or more before a fall; a hundredfold is an effect
+// of 1.
+func (h *History) larger(down Shift) Finding {
+	kl := h.metric("actor/ppo_kl")
+	for i := range kl {
+		for j, v := range kl[i] {
+			kl[i][j] = math.Log(math.Abs(v) + 1e-12)
 		}
 	}
-	return []Finding{f}
+	up := shift(kl, 1, math.Log(3))
+	f := Finding{P: max(up.P, down.P), Effect: (up.After - up.Before) / math.Log(100)}
+	if f.P == 1 || up.At > down.At {
+		f.P = 1
+		return f
+	}
+	f.Since = h.Steps[up.At].Number
+	f.Evidence = fmt.Sprintf("|actor/ppo_kl| typically %.2g from %.2g", math.Exp(up.After), math.Exp(up.Before))
+	return f
 }
 
 // samplerGap tests whether sampler and trainer disagree at most steps since they first did.
