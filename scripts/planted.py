@@ -99,7 +99,8 @@ def configuration(fault, seed, place, weak):
     reward = '[[rewards]]\nname = "{}"\nweight = {}\noptions = {}\n'
     if fault in ("judge", "healthy-judge"):
         calls = (begins - 1) * GROUPS * SIZE if fault == "judge" else 10**9
-        command = json.dumps(["python3", os.path.abspath(__file__), "judge", str(calls), str(seed), "0.3" if weak else "1"])
+        command = json.dumps(["python3", os.path.abspath(__file__), "judge", str(calls), str(seed),
+                              "0.3" if weak else "1"])
         given["rewards"] = reward.format("correctness", 0, "{}") + reward.format(
             "judge", 1, f'{{ component = "command", command = {command} }}')
     if fault == "hack":

@@ -156,7 +156,8 @@ func TestMadeUpHistories(t *testing.T) {
 			return p
 		}, nil),
 		"sampler gap": synthetic(16, own, func(step int) map[string]any {
-			return map[string]any{"rollout/sampler_equals_trainer": truth(step < 6), "rollout/logprob_gap_max": 1.5 * truth(step >= 6)}
+			return map[string]any{"rollout/sampler_equals_trainer": truth(step < 6),
+				"rollout/logprob_gap_max": 1.5 * truth(step >= 6)}
 		}),
 		"drift from the reference": synthetic(16, func(step, g, m int) Played {
 			p := own(step, g, m)

@@ -25,7 +25,6 @@ type Played struct {
 	Prompt         uint64 // of the tokens before the first reply: equal where those are
 	Reply          uint64 // of the sampled tokens
 	Whole          uint64 // of all tokens
-	Length         int    // sampled tokens
 	Score          float64
 	Solved, Judged bool
 	Cut            bool
@@ -96,9 +95,9 @@ func played(e *episode.Episode) Played {
 			sampled = append(sampled, e.IDs[i])
 		}
 	}
-	p := Played{Index: e.Index, Group: e.Group, Tag: e.Tag, Row: e.Label, Prompt: hash(e.IDs[:first]), Reply: hash(sampled),
-		Whole: hash(e.IDs), Length: len(sampled), Score: e.Score, Solved: e.Success, Judged: !e.Unjudged, Cut: len(e.Cut) > 0,
-		Components: map[string]float64{}}
+	p := Played{Index: e.Index, Group: e.Group, Tag: e.Tag, Row: e.Label, Prompt: hash(e.IDs[:first]),
+		Reply: hash(sampled), Whole: hash(e.IDs), Score: e.Score, Solved: e.Success, Judged: !e.Unjudged,
+		Cut: len(e.Cut) > 0, Components: map[string]float64{}}
 	for name, rewards := range e.Components {
 		p.Components[name] = episode.Sum(rewards)
 	}

@@ -49,8 +49,8 @@ func unpack(t *testing.T, path string) (dir string, causes []string) {
 	return dir, causes
 }
 
-// In recorded runs with a planted fault it is named first, with a command that gyre what-if takes; of sound runs nothing
-// is said.
+// In recorded runs with a planted fault it is named first, with a command that gyre what-if takes; of sound runs
+// nothing is said.
 func TestPlantedFaults(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.json.gz")
 	if err != nil || len(paths) < 12 {

@@ -99,11 +99,12 @@ func drift(h *History) []Finding {
 		return []Finding{f}
 	}
 	f.Since = h.Steps[min(up.At, down.At)].Number
-	f.Evidence = fmt.Sprintf("actor/kl_loss %.3g from %.3g, success %.0f %% from %.0f %%", up.After, up.Before, 100*down.After,
-		100*down.Before)
+	f.Evidence = fmt.Sprintf("actor/kl_loss %.3g from %.3g, success %.0f %% from %.0f %%", up.After, up.Before,
+		100*down.After, 100*down.Before)
 	f.Look = h.lookFailed(f.Since)
 	if c := h.Run.Config; c != nil && c.Algorithm.KLCoef > 0 {
-		f.Proof = &whatif.Question{From: f.Since - 1, With: []string{fmt.Sprintf("algorithm.kl_coef=%g", 10*c.Algorithm.KLCoef)}}
+		f.Proof = &whatif.Question{From: f.Since - 1,
+			With: []string{fmt.Sprintf("algorithm.kl_coef=%g", 10*c.Algorithm.KLCoef)}}
 	}
 	return []Finding{f}
 }

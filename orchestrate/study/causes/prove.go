@@ -76,6 +76,6 @@ func Said(found, tested int) string {
 	if found == 0 {
 		return fmt.Sprintf("None of %d hypotheses holds (%.0f %% false alarms in sound runs).", tested, 100*Alarm)
 	}
-	return fmt.Sprintf("Suspected causes: %d, by tests of %d hypotheses (%.0f %% false alarms in sound runs).", found, tested,
-		100*Alarm)
+	return fmt.Sprintf("Suspected causes: %d, by tests of %d hypotheses (%.0f %% false alarms in sound runs).",
+		found, tested, 100*Alarm)
 }

@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -131,8 +132,8 @@ func hacking(h *History) (out []Finding) {
 		}
 		if f.P < 1 {
 			f.Since = h.Steps[min(up.At, down.At)].Number
-			f.Evidence = fmt.Sprintf("%s %.3g from %.3g, success %.0f %% from %.0f %%", nameOr(name, "the score"), up.After, up.Before,
-				100*down.After, 100*down.Before)
+			f.Evidence = fmt.Sprintf("%s %.3g from %.3g, success %.0f %% from %.0f %%", cmp.Or(name, "the score"), up.After,
+				up.Before, 100*down.After, 100*down.Before)
 			f.Look = h.lookPaid(h.Steps[down.At].Number, name)
 			if name != "" {
 				f.Proof = h.unpaid(name, f.Since)
@@ -146,13 +147,6 @@ func hacking(h *History) (out []Finding) {
 // paysSince reports whether a series is higher from a step on than before it, or lower for sign −1.
 func paysSince(s Series, at int, sign float64) bool {
 	return sign*(flatMean(s[at:])-flatMean(s[:at])) > 0
-}
-
-func nameOr(name, other string) string {
-	if name == "" {
-		return other
-	}
-	return name
 }
 
 // lookPaid are failed episodes from a step on that earned the most.

@@ -52,8 +52,8 @@ func shift(s Series, sign, margin float64) Shift {
 	return out
 }
 
-// chance is the p-value of what was found, where deal reports whether a random deal reaches it. Dealing ends once enough
-// have: p is then enough over their number, which is exact, too (Besag and Clifford, 1991).
+// chance is the p-value of what was found, where deal reports whether a random deal reaches it. Dealing ends once
+// enough have: p is then enough over their number, which is exact, too (Besag and Clifford, 1991).
 func chance(deal func(*rand.Rand) bool) float64 {
 	random := rand.New(rand.NewPCG(1, 2)) // the same history has the same p-value
 	reached := 0

@@ -166,7 +166,8 @@ func truncated(h *History) []Finding {
 		}
 	}
 	if c := h.Run.Config; c != nil {
-		f.Proof = &whatif.Question{From: f.Since - 1, With: []string{fmt.Sprintf("rollout.max_tokens=%d", 4*c.Rollout.MaxTokens)}}
+		f.Proof = &whatif.Question{From: f.Since - 1,
+			With: []string{fmt.Sprintf("rollout.max_tokens=%d", 4*c.Rollout.MaxTokens)}}
 	}
 	return []Finding{f}
 }
