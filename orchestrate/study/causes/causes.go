@@ -38,7 +38,7 @@ type Detector struct {
 var Detectors = []Detector{
 	{"broken judge", "equal replies of a group that earn differently; a component's correlation with success",
 		"determinism of a grader", brokenJudge},
-	{"broken environment", "replies that earned otherwise before; environments in which agreed replies are wrong",
+	{"broken environment", "replies that earned otherwise before; agreed replies that are wrong; groups with unequal starts",
 		"memory of verdicts", brokenEnvironment},
 	{"contradictory data", "equal replies to equal prompts that earn differently from group to group",
 		"permutation within equal replies", contradictions},

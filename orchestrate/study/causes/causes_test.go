@@ -111,7 +111,7 @@ func synthetic(steps int, play func(step, group, member int) Played, logged func
 			var group []Played
 			for m := range 6 {
 				p := play(n, g, m)
-				p.Group, p.Index, p.Tag, p.Judged, p.Prompt = g, 6*g+m, "t", true, uint64(1000*n+g)
+				p.Group, p.Index, p.Tag, p.Judged, p.Prompt = g, 6*g+m, "t", true, p.Prompt+uint64(1000*n+g)
 				p.Whole = p.Prompt<<32 + p.Reply
 				p.Score = truth(p.Solved)
 				group = append(group, p)
@@ -159,6 +159,13 @@ func TestMadeUpHistories(t *testing.T) {
 			return map[string]any{"rollout/sampler_equals_trainer": truth(step < 6),
 				"rollout/logprob_gap_max": 1.5 * truth(step >= 6)}
 		}),
+		"broken environment": synthetic(16, func(step, g, m int) Played {
+			p := own(step, g, m)
+			if step >= 9 && m > 3 { // what the episode before has left
+				p.Prompt = uint64(1e6 * m)
+			}
+			return p
+		}, nil),
 		"drift from the reference": synthetic(16, func(step, g, m int) Played {
 			p := own(step, g, m)
 			p.Solved = p.Solved && (step < 9 || g < 3)

@@ -25,7 +25,7 @@ func brokenEnvironment(h *History) (out []Finding) {
 			f.Look = from(look, f.Since)
 			f.Proof = h.withoutEnvironment(tag, f.Since)
 		}
-		out = append(out, f)
+		out = append(out, f, h.unequalStarts(tag))
 	}
 	if len(tags) > 1 {
 		for _, tag := range tags {
@@ -33,6 +33,33 @@ func brokenEnvironment(h *History) (out []Finding) {
 		}
 	}
 	return out
+}
+
+// unequalStarts tests whether members of a group begin to start from different prompts: its reset is broken then. A
+// group's start is one state by definition, but agents of other programs may word it by themselves from the first step.
+func (h *History) unequalStarts(tag string) Finding {
+	differ := func(group []Played) bool {
+		return slices.ContainsFunc(group, func(p Played) bool { return p.Prompt != group[0].Prompt })
+	}
+	change := shift(h.groups(func(group []Played) (float64, bool) {
+		return truth(differ(group)), group[0].Tag == tag && len(group) > 1
+	}), 1, fallen)
+	f := Finding{Subject: tag, P: change.P, Effect: change.After - change.Before}
+	if f.P == 1 {
+		return f
+	}
+	f.Since = h.Steps[change.At].Number
+	f.Evidence = fmt.Sprintf("%s: the members of %.0f %% of the groups start from different prompts, %.0f %% before", tag,
+		100*change.After, 100*change.Before)
+	f.Proof = h.withoutEnvironment(tag, f.Since)
+	for _, step := range h.Steps[change.At:] {
+		for _, group := range step.Groups {
+			if group[0].Tag == tag && differ(group) && len(f.Look) < mostLook {
+				f.Look = append(f.Look, Place{step.Number, group[0].Index})
+			}
+		}
+	}
+	return f
 }
 
 // reversals tells of each answer that was known from an earlier group whether its verdict is another than at first.
