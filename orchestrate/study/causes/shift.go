@@ -14,8 +14,9 @@ const (
 	enough = 20
 	// mostBins and mostPerBin bound the work: longer histories are tested in bins of steps, larger steps in means.
 	mostBins, mostPerBin = 40, 24
-	// least is how many bins stand on either side of a change: fewer are no history.
-	least = 1
+	// before and after are how many bins stand at least on either side of a change. One step is no change that lasts: its
+	// groups are of one policy, and not independent of one another.
+	before, after = 1, 2
 )
 
 // Shift is where a series changes most in one direction, and how likely such a change is by chance.
@@ -32,7 +33,7 @@ type Shift struct {
 func shift(s Series, sign, margin float64) Shift {
 	b := bin(s, sign)
 	none := Shift{P: 1, Before: math.NaN(), After: math.NaN()}
-	if len(b.first) < 2*least+1 {
+	if len(b.first) < before+after {
 		return none
 	}
 	found, j, k := b.clearest(margin)
@@ -121,16 +122,16 @@ func (b *bins) clearest(margin float64) (best float64, j, k int) {
 		b.sums[i+1] = sum
 	}
 	total := float64(len(b.values))
-	for q := least; q <= n-least; q++ {
+	for q := before; q <= n-after; q++ {
 		from := b.ends[q-1]
-		after := (b.sums[n] - b.sums[q]) / (total - float64(from))
-		for p := 0; p <= q-least; p++ {
+		high := (b.sums[n] - b.sums[q]) / (total - float64(from))
+		for p := 0; p <= q-before; p++ {
 			begin := 0
 			if p > 0 {
 				begin = b.ends[p-1]
 			}
 			m := float64(from - begin)
-			rise := after - (b.sums[q]-b.sums[p])/m - margin
+			rise := high - (b.sums[q]-b.sums[p])/m - margin
 			if z := rise / math.Sqrt(1/m+1/(total-float64(from))); rise > 0 && z > best {
 				best, j, k = z, p, q
 			}
