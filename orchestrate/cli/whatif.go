@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -32,6 +33,7 @@ func whatIfCommand() *cli.Command {
 			atLeast(1, "slots", 1, "histories at a time"),
 			text("name", "of the history; what is changed by default"),
 			toggle("other-files", "scripts and data may have changed"),
+			toggle("dry-run", "check the question, say what would be run"),
 		},
 		Action: whatIf,
 	}
@@ -64,6 +66,15 @@ func whatIf(c *cli.Context) error {
 	histories, err := whatif.Plan(run, q)
 	if err != nil {
 		return Usagef("%w", err)
+	}
+	if c.Bool("dry-run") {
+		for _, h := range histories {
+			if err := printf(c, "%s: steps %d to %d, %s\n", h.Dir(), h.Step+1, h.Until,
+				cmp.Or(strings.Join(h.Changes, ", "), "unchanged")); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	binary, err := os.Executable()
 	if err != nil {

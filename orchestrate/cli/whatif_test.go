@@ -129,7 +129,7 @@ func TestWhyPredictsTheOtherHistory(t *testing.T) {
 		t.Errorf("no command that proves it:\n%s", text)
 	}
 	for want, args := range map[string][]string{
-		"--step N":            {},
+		"add --step N":        {"--by", "env"},
 		"is not there":        {"--step", "9"},
 		"expected group, env": {"--step", "5", "--by", "groups"},
 		"no quantity":         {"--step", "5", "--of", "sucess"},
@@ -139,6 +139,36 @@ func TestWhyPredictsTheOtherHistory(t *testing.T) {
 		if code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q in\n%s", args, code, want, stderr)
 		}
+	}
+}
+
+// Without a step gyre why reads the run's folder: of 16 steps at which nearly every reply was cut off it says so, with a
+// command that gyre what-if takes.
+func TestWhyNamesACause(t *testing.T) {
+	dir := t.TempDir()
+	mustIn(t, dir, "train", tinyConfig(t, dir, ""), "checkpoint.keep=9", "filter.strategy=none", "run.steps=12",
+		"rollout.max_tokens=1", "early_stop.spread_fraction=0", "run.validate_every=0", "analysis.enabled=false")
+	var rows []struct {
+		Cause, Proof      string
+		Since, Confidence float64
+	}
+	out := mustIn(t, dir, "why", "runs/tiny", "--json")
+	if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) == 0 || rows[0].Cause != "truncated replies" ||
+		rows[0].Since != 1 || rows[0].Confidence < 0.5 || rows[0].Confidence > 1 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	command, is := strings.CutPrefix(rows[0].Proof, "gyre ")
+	if !is || !strings.Contains(command, "rollout.max_tokens=4") {
+		t.Fatalf("the proof: %q", rows[0].Proof)
+	}
+	if out := mustIn(t, dir, append(strings.Fields(command), "--dry-run")...); !strings.Contains(out, "steps 1 to 12") {
+		t.Errorf("%s --dry-run:\n%s", command, out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "runs/tiny/what-if")); err == nil {
+		t.Error("a dry run has made a folder")
+	}
+	if out := mustIn(t, dir, "why", "runs/tiny"); !strings.Contains(out, "Suspected causes: ") || !strings.Contains(out, rows[0].Proof) {
+		t.Errorf("for people:\n%s", out)
 	}
 }
 

@@ -16,12 +16,13 @@ import (
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/causes"
 	"gyre/orchestrate/study/whatif"
 )
 
 func whyCommand() *cli.Command {
 	return &cli.Command{
-		Name: "why", Usage: "which episodes of a step moved what the policy does", ArgsUsage: "RUN",
+		Name: "why", Usage: "what is wrong with a run, or what moved a step", ArgsUsage: "RUN",
 		Flags: []cli.Flag{
 			atLeast(1, "step", 0, "of the update"),
 			withDefault("of", "score", "`QUANTITY`, as success or likelihood"),
@@ -43,8 +44,11 @@ var unitsBy = map[string]func(*episode.Episode) string{
 }
 
 func why(c *cli.Context) error {
-	if c.NArg() != 1 || !c.IsSet("step") {
-		return Usagef("gyre why needs the directory of one run, and the step with --step N")
+	if c.NArg() != 1 {
+		return Usagef("gyre why needs the directory of one run, got %d arguments", c.NArg())
+	}
+	if !c.IsSet("step") {
+		return whySuspected(c)
 	}
 	by := c.String("by")
 	units := unitsBy[by]
@@ -85,6 +89,45 @@ func why(c *cli.Context) error {
 		}
 	}
 	return printWhy(c, run, q, by, found, came)
+}
+
+// whySuspected prints what the run's folder points at.
+func whySuspected(c *cli.Context) error {
+	for _, name := range []string{"of", "by", "on", "verify"} {
+		if c.IsSet(name) {
+			return Usagef("--%s is asked of one step: add --step N", name)
+		}
+	}
+	run, err := rundir.Read(c.Args().First())
+	if err != nil {
+		return err
+	}
+	history, err := causes.Read(c.Context, run)
+	if err != nil {
+		return err
+	}
+	found, tested := causes.Rank(history)
+	found = found[:min(len(found), c.Int("top"))]
+	t := causes.Table(run, found)
+	if c.Bool("json") {
+		return table.WriteJSONList(c.App.Writer, t)
+	}
+	if err := printf(c, "%s\n", causes.Said(len(found), tested)); err != nil || len(found) == 0 {
+		return err
+	}
+	if err := t.Write(c.App.Writer); err != nil {
+		return err
+	}
+	if err := printf(c, "\n"); err != nil {
+		return err
+	}
+	for _, s := range found {
+		if err := printf(c, "  %s: %s\n", s.Cause, cmp.Or(s.Prove(run), "no history that this run has a checkpoint "+
+			"and a setting for")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lastValidation is the file of the newest validation before a step.

@@ -66,6 +66,8 @@ type section struct {
 	Warnings                                   []string
 	Training, Overview                         figure.Figure
 	Validations, Time, Final                   *table.Table
+	Causes                                     *table.Table    // suspected of what is wrong, with how to prove each
+	CausesNote                                 string          // "": they were not looked for
 	Analyses                                   []plot.Analysed // of the run, and of analyses of its policies
 	Episodes                                   []sample
 	EpisodeNote                                string
@@ -110,6 +112,11 @@ func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 			return nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
 		s.Anchor, s.Label = fmt.Sprintf("run-%d", i+1), labels[i]
+		if len(runs) == 1 { // of many runs it would take minutes
+			if s.Causes, s.CausesNote, err = suspected(ctx, r); err != nil {
+				return nil, err
+			}
+		}
 		p.Runs = append(p.Runs, s)
 	}
 	return p, nil

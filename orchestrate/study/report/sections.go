@@ -2,6 +2,8 @@ package report
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/causes"
 	"gyre/orchestrate/study/episodes"
 	"gyre/orchestrate/study/plot"
 )
@@ -67,6 +70,24 @@ func validations(r *rundir.Run) *table.Table {
 		}
 	}
 	return t
+}
+
+// suspected has what the detectors of package causes find, and says what they tested. Of a run without a history there
+// is nothing to say.
+func suspected(ctx context.Context, r *rundir.Run) (*table.Table, string, error) {
+	h, err := causes.Read(ctx, r)
+	switch {
+	case errors.Is(err, causes.ErrNothing):
+		return nil, "", nil
+	case err != nil:
+		return nil, "", err
+	}
+	found, tested := causes.Rank(h)
+	t := causes.Table(r, found)
+	for i := range t.Columns {
+		t.Columns[i].Hidden = t.Columns[i].Name == "p"
+	}
+	return t, causes.Said(len(found), tested), nil
 }
 
 // final has every number and text of the last step.

@@ -26,6 +26,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/causes"
 	"gyre/orchestrate/study/episodes"
 	"gyre/orchestrate/study/runs"
 )
@@ -126,6 +127,24 @@ func (s *Server) one(_ context.Context, q query) (any, error) {
 	}
 	text, _ := os.ReadFile(filepath.Join(dir, "config.toml")) // a run of another program has none
 	return map[string]any{"summary": listed, "files": steps, "metrics": r.series.Names(), "config": string(text)}, err
+}
+
+// suspected has what the detectors of package causes find in a run.
+func (s *Server) suspected(ctx context.Context, q query) (any, error) {
+	if _, err := s.run(q.Get("run")); err != nil { // one that is shown here
+		return nil, err
+	}
+	run, err := rundir.Read(q.Get("run"))
+	if err != nil {
+		return nil, err
+	}
+	h, err := causes.Read(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	found, tested := causes.Rank(h)
+	listed, err := rows(causes.Table(run, found))
+	return map[string]any{"causes": listed, "said": causes.Said(len(found), tested)}, err
 }
 
 // mostPoints is how many points of a curve a page gets: of each stretch the lowest and the highest.

@@ -260,3 +260,37 @@ func TestLargeFoldersInABrowser(t *testing.T) {
 		t.Errorf("the long run: %+v", p)
 	}
 }
+
+// What a run's history points at is one click away, and the episodes another.
+func TestSuspectsInABrowser(t *testing.T) {
+	root, _ := place(t)
+	dir := filepath.Join(root, "gap")
+	var lines strings.Builder
+	for step := 1; step <= 16; step++ {
+		fmt.Fprintf(&lines, "{\"schema\":1,\"step\":%d,\"rollout/sampler_equals_trainer\":0,\"rollout/logprob_gap_max\":2}\n", step)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"metrics.jsonl": lines.String(), "run.json": "{}"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := New([]string{root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, click := "/#run?run="+url.QueryEscape(dir), []string{"details summary"}
+	found := browser(t, s, map[string][]byte{})(visit{address, 1400, "", click}, visit{address, 390, "", click},
+		visit{"/#run?run=" + url.QueryEscape(filepath.Join(root, "a")), 1400, "", click})
+	for i, p := range found[:2] {
+		if p.Rows != 1 || !strings.Contains(p.Text, "sampler gap") || !strings.Contains(p.Text, "up to 2 nats") ||
+			p.Width > []int{1400, 390}[i] {
+			t.Errorf("visit %d: %+v", i, p)
+		}
+	}
+	if p := found[2]; !strings.Contains(p.Text, "None of") {
+		t.Errorf("a sound run: %s", p.Text)
+	}
+}

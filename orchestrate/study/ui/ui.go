@@ -103,7 +103,7 @@ func (m *missing) Error() string { return m.what }
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(context.Context, query) (any, error){"runs": s.list, "run": s.one,
-		"series": s.curves, "compare": s.compare, "study": s.study, "step": s.step, "search": s.search,
+		"series": s.curves, "compare": s.compare, "why": s.suspected, "study": s.study, "step": s.step, "search": s.search,
 		"episodes": s.views, "same": s.same} {
 		mux.HandleFunc("GET /api/"+path, func(w http.ResponseWriter, r *http.Request) { reply(w, r, answer) })
 	}

@@ -114,6 +114,9 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s %v %v = %v, want %v", c.path, c.values, c.keys, got, c.want)
 		}
 	}
+	if said := get(t, s, "why", of("run", a), "said"); !strings.HasPrefix(said.(string), "None of ") {
+		t.Errorf("of a sound run: %s", said)
+	}
 }
 
 // Only what was found is read, only GET is answered, and only under the names of this machine.

@@ -1,5 +1,6 @@
 // One run, or several over one another: state, curves, what differs, the way to the steps.
 import { ask, go, link } from "./address.js";
+import { suspects } from "./causes.js";
 import { chart } from "./chart.js";
 import { bytes, choice, duration, field, h, percent, plain } from "./dom.js";
 import { state } from "./lists.js";
@@ -68,6 +69,7 @@ export async function runPage(asked, live) {
       h("p", { class: "bar" }, add, h("datalist", { id: "metrics" }, metrics.map((m) => h("option", { value: m })))),
       ...(several ? [...paired(found), h("p", { class: "soft" }, "Each curve is one run. Bands of validation success are " +
         "95 % intervals over its episodes; other curves have none.")] : []),
+      several ? null : suspects(runs[0]),
       curves,
       ...(several ? differences(found) :
         [h("details", null, h("summary", null, "configuration"), h("pre", null, info[0].config))]),
