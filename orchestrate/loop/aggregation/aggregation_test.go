@@ -23,7 +23,7 @@ func TestWeights(t *testing.T) {
 	for name, want := range map[string][]float64{"token-mean": {.25, .25, .25}, "token-sum": {1, 1, 1},
 		"seq-mean-token-sum": {.5, .5, .5}, "seq-mean-token-mean": {.5, 0, .5 / 3},
 		"seq-mean-token-sum-norm": {.1, .1, .1}} {
-		got := Weights(name, []int{1, 0, 3}, 10)
+		got := Weights(name, []int{1, 0, 3}, 10, nil)
 		if got[1] = want[1]; !slices.Equal(got, want) { // a sequence without tokens has nothing to weigh
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
