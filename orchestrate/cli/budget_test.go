@@ -86,6 +86,9 @@ func TestBudgetOfARun(t *testing.T) {
 			continue
 		}
 		checkBudget(t, parts, 3)
+		apart := run("apart", "--ranks", "2", "fsdp.samplers=1")
+		checkBudget(t, apart, 3)
+		sameCheckpoints(t, apart, run("together", "--replay-schedule", "runs/apart2"), 1, 6)
 		sameCheckpoints(t, parts, run("repeat", "--replay-schedule", "runs/parts2"), 1, 6)
 	}
 }

@@ -31,9 +31,9 @@ func (c *Config) checkSampling(report func(key, format string, args ...any)) {
 		return
 	}
 	if a := c.Algorithm; !estimators[a.Advantage].unsized {
-		report("algorithm.advantage", "sampling.budget = \"adaptive\" gives groups sizes of their own, and the expected "+
-			"gradient of %s depends on the size: expected one whose baselines hold other episodes only: %s",
-			a.Advantage, strings.Join(unsized(), ", "))
+		report("algorithm.advantage", "sampling.budget = \"adaptive\" needs baselines of the group's other episodes and of "+
+			"nothing else, or the expected gradient depends on the group's size: expected one of %s, got %s",
+			strings.Join(unsized(), ", "), a.Advantage)
 	}
 	switch how := c.Actor.LossAggregation; how {
 	case "token-mean", "seq-mean-token-sum-norm":
@@ -71,7 +71,7 @@ func (c *Config) checkSampling(report func(key, format string, args ...any)) {
 	}
 }
 
-// unsized are the estimators whose expected gradient depends on no group's size, in alphabetical order.
+// unsized are the estimators with Unsized, in alphabetical order.
 func unsized() (names []string) {
 	for name, e := range estimators {
 		if e.unsized {
@@ -82,5 +82,6 @@ func unsized() (names []string) {
 	return names
 }
 
-// Unsized reports whether the estimator's expected gradient depends on no group's size.
+// Unsized reports whether the estimator compares episodes with others of their group in such a way that its expected
+// gradient depends on no group's size.
 func (a Algorithm) Unsized() bool { return estimators[a.Advantage].unsized }
