@@ -70,7 +70,7 @@ func TestBudgetOfARun(t *testing.T) {
 	config := budgetConfig(t, dir)
 	for _, staleness := range []string{"0", "2"} {
 		run := func(name string, more ...string) string {
-			mustIn(t, dir, append([]string{"train", config, "rollout.staleness=" + staleness, "run.name=" + name + staleness},
+			mustGyre(t, dir, append([]string{"train", config, "rollout.staleness=" + staleness, "run.name=" + name + staleness},
 				more...)...)
 			return filepath.Join(dir, "runs", name+staleness)
 		}

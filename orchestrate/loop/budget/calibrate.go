@@ -92,7 +92,7 @@ type Metrics struct {
 	High      *float64 `metric:"budget/predicted_high" doc:"upper end"`
 	Equal     *float64 `metric:"budget/equal" doc:"the same as predicted for groups of their sources' sizes: above predicted"`
 	Coverage  *float64 `metric:"budget/coverage" unit:"share" doc:"of the steps so far whose realised variance lay within the interval: near 0.9"`
-	R2        *float64 `metric:"budget/r2" doc:"1 − Σ(realised − predicted)² / Σ(realised − mean)² over the steps so far; below 0 the mean would have predicted better"`
+	R2        *float64 `metric:"budget/r2" doc:"1 − Σ(realised − predicted)² / Σ(realised − mean)² over the steps so far, from the tenth on; below 0 the mean would have predicted better"`
 	Smallest  int      `metric:"budget/group_size_min" unit:"episodes" doc:"in the smallest group"`
 	Largest   int      `metric:"budget/group_size_max" unit:"episodes" doc:"in the largest"`
 	Spread    float64  `metric:"budget/group_size_std" unit:"episodes" doc:"standard deviation of the groups' sizes"`
@@ -101,6 +101,9 @@ type Metrics struct {
 
 // quantile of the standard normal distribution that 5 % lie above.
 const quantile = 1.6448536269514722
+
+// enough steps for their mean to say something, which R² compares with.
+const enough = 10
 
 // trust is how many steps the predictions count as before they are corrected by what came: in mean and width.
 const trust = 2
@@ -133,7 +136,7 @@ func (s *State) Compare(p Planned, groups []Group, total int, memory float64) Me
 		c.Covered++
 	}
 	m.Coverage = new(float64(c.Covered) / float64(c.Steps))
-	if c.Total > 0 {
+	if c.Total > 0 && c.Steps >= enough {
 		m.R2 = new(1 - c.Error/c.Total)
 	}
 	return m
