@@ -2,6 +2,7 @@ package source
 
 import (
 	"math"
+	"slices"
 
 	"gyre/internal/masks"
 	"gyre/orchestrate/config"
@@ -25,8 +26,19 @@ type sizes map[int][]int
 // plan is a batch of a training step with its sizes.
 func (s sizes) plan(c *config.Config, step, batch int) rollout.Plan {
 	p := rollout.TrainingPlan(c, step, batch)
-	p.Sizes = s[batch]
+	if fit(c, s[batch]) {
+		p.Sizes = s[batch]
+	}
 	return p
+}
+
+// fit reports whether sizes are those of a configuration's groups: a run may go on with others.
+func fit(c *config.Config, list []int) bool {
+	sum := 0
+	for _, n := range list {
+		sum += n
+	}
+	return len(list) == 0 || len(list) == config.GroupsOf(c.Envs) && sum == c.Episodes()
 }
 
 // newShares goes on with what a checkpoint has decided.
@@ -36,6 +48,10 @@ func newShares(r Run) *shares {
 		return s
 	}
 	if r.State.Budget == nil {
+		r.State.Budget = &budget.State{}
+	}
+	if slices.ContainsFunc(r.State.Budget.Planned, func(p budget.Planned) bool { return !fit(r.Config, p.Sizes) }) {
+		r.Log.Warnf("the budget begins anew (sampling.budget): the checkpoint's was for other groups")
 		r.State.Budget = &budget.State{}
 	}
 	for _, p := range r.State.Budget.Planned {
