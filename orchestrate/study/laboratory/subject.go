@@ -92,18 +92,26 @@ func (s *subject) episode(p path, values, old [][]float64) (e advantage.Trajecto
 	return e, present, behaviour
 }
 
+// counts are what the episodes of groups count in the loss; nil: 1.
+func (s *subject) counts(groups [][]int) (counts []float64) {
+	if s.Sizes == nil {
+		return nil
+	}
+	for _, members := range groups {
+		counts = append(counts, slices.Repeat([]float64{float64(s.Size) / float64(len(members))}, len(members))...)
+	}
+	return counts
+}
+
 // gradient is the one that the estimator makes of a batch: the paths of each group.
 func (s *subject) gradient(groups [][]int) []float64 {
 	var list []advantage.Trajectory
 	var lengths []int
-	var counts []float64
 	batch := slices.Concat(groups...)
 	for g, members := range groups {
 		for _, i := range members {
 			e := s.episodes[i]
-			if e.Group = g; s.Sizes != nil {
-				counts = append(counts, float64(s.Size)/float64(len(members)))
-			}
+			e.Group = g
 			list, lengths = append(list, e), append(lengths, len(s.paths[i].decisions))
 		}
 	}
@@ -113,7 +121,7 @@ func (s *subject) gradient(groups [][]int) []float64 {
 	} else {
 		advantages = advantage.Compute(list, o, 1).Advantages
 	}
-	weights := aggregation.Weights(s.Aggregation, lengths, s.game.Horizon, counts)
+	weights := aggregation.Weights(s.Aggregation, lengths, s.game.Horizon, s.counts(groups))
 	out := make([]float64, len(s.truth))
 	for k, i := range batch {
 		decisions := s.paths[i].decisions
