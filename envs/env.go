@@ -62,6 +62,12 @@ type DataSet interface {
 	Set() *dataset.Set
 }
 
+// Recurrent is implemented by environments that meet the same tasks again, under other seeds.
+type Recurrent interface {
+	// Task names the task of a seed, "" where it does not come back. Equal names are equal tasks.
+	Task(seed int64) string
+}
+
 // Pictured is implemented by environments whose observations are written for a policy and not for people: a board as
 // codes, as coordinates.
 type Pictured interface {

@@ -20,7 +20,7 @@ SECTIONS = {
                  "evaluation", "gradient-analysis", "reward-components", "ranks", "gpu", "scale", "serve", "gateway",
                  "tinker", "from-ragen"],
     "Reference": ["commands", "configuration", "metrics", "environments-native", "environment-options",
-                  "reward-options", "losses", "estimators", "checkpoints", "families", "keys"],
+                  "reward-options", "losses", "estimators", "budget", "checkpoints", "families", "keys"],
     "How it works": ["agent-loop", "fsdp", "performance", "benchmarks", "CONTRIBUTING", "architecture", "architecture-backend"],
 }
 

@@ -112,6 +112,14 @@ func (r *reader) Set() *dataset.Set {
 	return nil
 }
 
+// Task implements envs.Recurrent: the rows of a file come back.
+func (r *reader) Task(seed int64) string {
+	if s, ok := r.source.(*rows); ok {
+		return s.row(seed).Name
+	}
+	return ""
+}
+
 func (r *reader) Observe() envs.Observation { return r.shown }
 
 // Step judges a reply. Only the last reply of an episode carries rewards: one that is right, or the last attempt.

@@ -83,6 +83,21 @@ func TestEpochs(t *testing.T) {
 	if got := reset(t, ordered, 122); got != "q4" {
 		t.Errorf("the seed before the first shows %q", got)
 	}
+	// A row has one name, known before it is played, in all epochs.
+	names := map[string]string{}
+	for k := range int64(60) {
+		name := a.(envs.Recurrent).Task(10000 + k)
+		shown := reset(t, a, 10000+k)
+		if names[name] == "" {
+			names[name] = shown
+		}
+		if names[name] != shown || name == "" {
+			t.Errorf("task %q shows %q and %q", name, names[name], shown)
+		}
+	}
+	if len(names) != 20 {
+		t.Errorf("%d tasks, want 20", len(names))
+	}
 }
 
 func TestParts(t *testing.T) {

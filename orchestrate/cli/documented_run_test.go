@@ -23,6 +23,9 @@ func smaller(words []string, steps int) []string {
 	}
 	played := []string{"envs.0.groups=4", "envs.0.group_size=4", "actor.mini_batch=8", "critic.mini_batch=8",
 		"validation.envs.0.groups=4", "rollout.max_tokens=8"}
+	if len(words) > 1 && strings.Contains(words[1], "budget") { // a step is one mini-batch there
+		played[2] = "actor.mini_batch=16"
+	}
 	verb := strings.Join(words[:min(2, len(words))], " ")
 	switch {
 	case words[0] == "train" || words[0] == "sweep":

@@ -44,6 +44,7 @@ var exitCodes = []struct {
 }{
 	{settings.ErrInvalid, exitcode.Usage},
 	{plot.ErrNotAnalysed, exitcode.Usage},
+	{plot.ErrNoBudget, exitcode.Usage},
 	{rundir.ErrExists, exitcode.Usage},
 	{checkpoint.ErrNone, exitcode.Usage},
 	{checkpoint.ErrCorrupt, exitcode.CorruptCheckpoint},

@@ -54,6 +54,10 @@ func plotCommand() *cli.Command {
 				dpiFlag(),
 			},
 			Action: plotSignal,
+		}, {
+			Name: "budget", Usage: "draw what an adaptive budget expected, and what came", ArgsUsage: "RUN",
+			Flags:  []cli.Flag{text("out", "PNG `FILE`; RUN/plots/budget.png if left out"), dpiFlag()},
+			Action: plotBudget,
 		}},
 	}
 }
@@ -61,6 +65,26 @@ func plotCommand() *cli.Command {
 // stepFlag's further values arrive as arguments: --step 1 51.
 func stepFlag() cli.Flag {
 	return &cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"}
+}
+
+func plotBudget(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return Usagef("gyre plot budget needs one RUN, got %d", c.NArg())
+	}
+	run, err := rundir.Read(c.Args().First())
+	if err != nil {
+		return openingError(err)
+	}
+	f, err := plot.Budget(run)
+	if err != nil {
+		return err
+	}
+	path := cmp.Or(c.String("out"), run.File("plots", f.Name))
+	if err := (plot.File{Name: f.Name, Write: f.PNG}).Save(path, c.Int("dpi")); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, path)
+	return run.Broken
 }
 
 func plotSignal(c *cli.Context) error {

@@ -15,6 +15,7 @@ type Config struct {
 	Validation Validation `toml:"validation"`
 	Rewards    []Reward   `toml:"rewards"`
 	Rollout    Rollout    `toml:"rollout"`
+	Sampling   Sampling   `toml:"sampling"`
 	Filter     Filter     `toml:"filter"`
 	Algorithm  Algorithm  `toml:"algorithm"`
 	Actor      Actor      `toml:"actor"`

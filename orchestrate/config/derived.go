@@ -41,26 +41,29 @@ func (a Actor) Constants() map[string]float64 {
 }
 
 // estimator is what an advantage estimator needs of a run.
-type estimator struct{ critic, groups, energies, episodes, states, divides bool }
+type estimator struct {
+	critic, groups, energies, episodes, states, divides bool
+	unsized                                             bool // its expected gradient depends on no group's size
+}
 
 // estimators are those of package advantage, a test of which compares both tables.
 var estimators = map[string]estimator{
 	"gae":                    {critic: true},
 	"bi_level_gae":           {critic: true},
 	"grpo":                   {groups: true, episodes: true, divides: true},
-	"rloo":                   {groups: true, episodes: true},
+	"rloo":                   {groups: true, episodes: true, unsized: true},
 	"reinforce_pp":           {},
 	"reinforce_pp_baseline":  {groups: true, episodes: true},
 	"brpo":                   {episodes: true, divides: true},
 	"gdpo":                   {groups: true, episodes: true, divides: true},
 	"optimal_token_baseline": {groups: true, energies: true},
 	"reinforce":              {},
-	"james_stein":            {groups: true, episodes: true},
+	"james_stein":            {groups: true, episodes: true, unsized: true},
 	"gigpo":                  {groups: true, states: true, divides: true},
 	"mt_grpo":                {groups: true, divides: true},
 	"turn_grpo":              {groups: true, divides: true},
-	"turn_rloo":              {groups: true},
-	"optimal_turn_baseline":  {groups: true, energies: true},
+	"turn_rloo":              {groups: true, unsized: true},
+	"optimal_turn_baseline":  {groups: true, energies: true, unsized: true},
 }
 
 // UsesCritic reports whether the advantage estimator needs a value network.

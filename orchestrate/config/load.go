@@ -75,6 +75,9 @@ func interpret(given func(*Config) bool, name string, data []byte, overrides []s
 	c.Components.inheritNames(document.Keys)
 	if n := c.Episodes(); n > 0 && !document.Defined("actor.mini_batch") {
 		shares := (n + c.Actor.MiniBatch - 1) / c.Actor.MiniBatch
+		if c.Adaptive() {
+			shares = 1
+		}
 		c.Actor.MiniBatch = (n + shares - 1) / shares
 	}
 	if c.Run.ValidateEvery == 0 && !document.Defined("run.validate_first") {

@@ -17,7 +17,7 @@ import (
 var rewrite = flag.Bool("update", false, "write docs/configuration.md from the comments and tags of the tables")
 
 // sources are the files that hold the tables.
-var sources = []string{"config.go", "importance.go", "measures.go", "machine.go"}
+var sources = []string{"config.go", "importance.go", "measures.go", "machine.go", "sampling.go"}
 
 // The page is what the tables say: struct tags give keys, defaults and legal values, field comments the help.
 func TestReferenceIsUpToDate(t *testing.T) {

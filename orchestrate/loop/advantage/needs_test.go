@@ -70,6 +70,8 @@ func TestNeedsOfTheEstimators(t *testing.T) {
 		})
 		alike := !slices.ContainsFunc([]int{2, 5, 6, 7, 10, 11}, func(at int) bool { return plain[at] != plain[1] })
 		for what, is := range map[string][2]bool{
+			// a group of any size has the same expectation: see Claim
+			"a size of its own":       {e.Name != "reinforce" && e.Claim.Whole == Unbiased, needs.Unsized()},
 			"values of a critic":      {reads(func(batch []Trajectory) { batch[0].Values[6]++ }), needs.UsesCritic()},
 			"energies":                {energies, needs.UsesEnergies()},
 			"groups":                  {groups, needs.UsesGroups()},

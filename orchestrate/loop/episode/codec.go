@@ -28,6 +28,7 @@ type record struct {
 	Logprobs   []*float32             `json:"logprobs,omitempty"`
 	Rewards    [][]float64            `json:"rewards"` // token index, reward
 	Score      float64                `json:"score"`
+	Weight     float64                `json:"weight,omitempty"`
 	Success    *bool                  `json:"success"` // null: not known
 	Stop       string                 `json:"stop"`
 	Turns      [][]int                `json:"turns"`         // observation, reply, end
@@ -47,7 +48,7 @@ func Encode(e *Episode) ([]byte, error) {
 	}
 	r := record{Step: e.Step, Group: e.Group, Episode: e.Index, Tag: e.Tag, Label: e.Label, Gold: e.Gold, Seed: e.Seed,
 		IDs: e.IDs, Mask: make([]int, len(e.Mask)), Rewards: rewardPairs(e.Rewards), Score: e.Score,
-		Stop: e.Stop, Turns: make([][]int, len(e.Turns)), Cut: e.Cut, States: e.States,
+		Weight: e.Weight, Stop: e.Stop, Turns: make([][]int, len(e.Turns)), Cut: e.Cut, States: e.States,
 		Contexts: e.Contexts, Mixed: e.Mixed}
 	if !e.Unjudged {
 		r.Success = &e.Success
@@ -177,7 +178,7 @@ func decodeField(name string, raw json.RawMessage, to any) error {
 // episode is what a record says.
 func (r record) episode() (_ *Episode, err error) {
 	e := &Episode{Step: r.Step, Group: r.Group, Index: r.Episode, Tag: r.Tag, Label: r.Label, Gold: r.Gold,
-		Seed: r.Seed, IDs: r.IDs, Mask: make([]bool, len(r.Mask)), Score: r.Score, Stop: r.Stop,
+		Seed: r.Seed, IDs: r.IDs, Mask: make([]bool, len(r.Mask)), Score: r.Score, Stop: r.Stop, Weight: r.Weight,
 		Contexts: r.Contexts, Cut: r.Cut, States: r.States}
 	if e.Unjudged = r.Success == nil; !e.Unjudged {
 		e.Success = *r.Success

@@ -11,7 +11,8 @@
 // the reward as (token index, reward) pairs, unweighted. score stays the number that training uses. "versions":
 // [[12, 6], [40, 7]] says that the weights after 6 training steps drew from token 12 on, and those after 7 from token
 // 40 on. "cut": [1] says that the second turn's reply was cut off by rollout.max_tokens. "states": [77, 5, 77] says
-// that the third turn began in the state in which the first did.
+// that the third turn began in the state in which the first did. "weight": 0.5 says that the episode counts half in the
+// loss, because its group has twice as many as it would have by itself.
 //
 // ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
 // unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the
@@ -59,7 +60,9 @@ type Episode struct {
 	// known.
 	Components map[string][]Reward
 	// Score is the sum of rewards after penalties and normalisation: what filters, buckets and group advantages use.
-	Score   float64
+	Score float64
+	// Weight of the episode in the loss, where the sizes of groups follow a budget; 0 = 1.
+	Weight  float64
 	Success bool
 	// Unjudged says that nobody knows whether the episode was a success: Success is false then (see Verdict).
 	Unjudged bool
@@ -155,6 +158,8 @@ func (e *Episode) Check() error {
 		return fmt.Errorf("logprobs has %d entries, expected %d (one per id)", len(e.Logprob), n)
 	case !statistics.Finite(e.Score):
 		return fmt.Errorf("score = %v, expected a finite number", e.Score)
+	case !statistics.Finite(e.Weight) || e.Weight < 0:
+		return fmt.Errorf("weight = %v, expected a finite number of 0 or more", e.Weight)
 	case e.Group < 0:
 		return fmt.Errorf("group = %d, expected 0 or more", e.Group)
 	case e.Index < 0:

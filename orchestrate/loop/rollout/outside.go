@@ -126,7 +126,7 @@ func (r *runner) attend(ctx context.Context, plan Plan, outside envs.Outside) er
 	}
 	p := r.player
 	task := envs.Task{Seed: r.seed, Group: r.group, Stream: string(plan.Stream)}
-	conversation, err := p.gateway.Open(Rules{MaxTurns: r.source.MaxTurns, Task: task, Members: r.source.GroupSize,
+	conversation, err := p.gateway.Open(Rules{MaxTurns: r.source.MaxTurns, Task: task, Members: r.round.plan.size(r.group, r.source),
 		Batch: cmp.Or(plan.Batch, plan.Step),
 		Sampling: func(turn int) torch.Sampling {
 			sampling := plan.Sampling

@@ -10,6 +10,7 @@ import (
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
 	"gyre/torch"
 )
 
@@ -29,7 +30,9 @@ type Plan struct {
 	Step    int
 	Batch   int          // of a training step: what draws are keyed by
 	Sources []config.Env // groups are numbered over all sources, in order
-	EnvSeed int64        // seed of group 0's environment; group g plays EnvSeed + g
+	// Sizes are those of the groups, which have as many episodes in all as those of the sources; nil: the sources'.
+	Sizes   []int
+	EnvSeed int64 // seed of group 0's environment; group g plays EnvSeed + g
 	Holdout Holdout
 	// Sampling of replies. Seed and MaxTokens are set by the player.
 	Sampling torch.Sampling
@@ -42,6 +45,33 @@ func (p Plan) Episodes() int { return config.EpisodesOf(p.Sources) }
 
 // Groups counts the groups of the plan.
 func (p Plan) Groups() int { return config.GroupsOf(p.Sources) }
+
+// size of a group of a source.
+func (p Plan) size(group int, source config.Env) int {
+	if len(p.Sizes) == 0 {
+		return source.GroupSize
+	}
+	return p.Sizes[group]
+}
+
+// weigh makes the groups of a plan count in the loss as if they had the sizes of their sources, whatever sizes they
+// have: each then is a mean over its episodes.
+func (p Plan) weigh(episodes []*episode.Episode) {
+	if len(p.Sizes) == 0 {
+		return
+	}
+	members := map[int]int{}
+	for _, e := range episodes {
+		members[e.Group]++
+	}
+	var sizes []int
+	for _, s := range p.Sources {
+		sizes = append(sizes, slices.Repeat([]int{s.GroupSize}, s.Groups)...)
+	}
+	for _, e := range episodes {
+		e.Weight = float64(sizes[e.Group]) / float64(members[e.Group])
+	}
+}
 
 // TrainingPlan is a batch of a training step. Steps and batches are counted from 1, over the run: they are the same
 // numbers unless steps play several batches (filter.max_batches). Environment seeds count up from run.env_seed without

@@ -20,7 +20,7 @@ import (
 // a whole: a broken template, the sampler, the end of ctx, or training episodes of which more than rollout.max_failed
 // failed.
 func (p *Player) Play(ctx context.Context, plan Plan) (_ []*episode.Episode, _ Stats, err error) {
-	runners, err := p.runners(plan.Sources, plan.EnvSeed, plan.Holdout)
+	runners, err := p.runners(plan)
 	if err != nil {
 		return nil, Stats{}, err
 	}
@@ -212,5 +212,6 @@ func (p *Player) Batch(plan Plan, shares []Share) (episodes []*episode.Episode, 
 	}
 	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
 	markPasses(episodes, plan.Sources)
+	plan.weigh(episodes)
 	return episodes, stats, nil
 }

@@ -76,19 +76,19 @@ type turn struct {
 	reward  float64
 }
 
-// runners lays out the episodes of some sources: group after group, member after member.
-func (p *Player) runners(sources []config.Env, envSeed int64, holdout Holdout) ([]*runner, error) {
+// runners lays out the episodes of a plan: group after group, member after member.
+func (p *Player) runners(plan Plan) ([]*runner, error) {
 	var all []*runner
 	group := 0
-	for _, source := range sources {
+	for _, source := range plan.Sources {
 		kind, err := p.kind(source)
 		if err != nil {
 			return nil, err
 		}
 		for range source.Groups {
-			for member := range source.GroupSize {
+			for member := range plan.size(group, source) {
 				all = append(all, &runner{player: p, kind: kind,
-					slot: slot{len(all), group, member, envSeed + int64(group), holdout}})
+					slot: slot{len(all), group, member, plan.EnvSeed + int64(group), plan.Holdout}})
 			}
 			group++
 		}

@@ -75,7 +75,8 @@ func normalized(method string, centred, std float64) float64 {
 
 // markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without
 // repetition has succeeded (Chen et al., 2021), for k = n (whether any has) and the powers of two below. In a group
-// that lacks members k is at most those that it has.
+// that lacks members k is at most those that it has; k is at most what the source plans where
+// a budget gives a group more.
 func markPasses(episodes []*episode.Episode, sources []config.Env) {
 	var planned []int // size of each group
 	for _, s := range sources {
@@ -96,7 +97,7 @@ func markPasses(episodes []*episode.Episode, sources []config.Env) {
 		for k := 1; k < most; k *= 2 {
 			e.Metrics[fmt.Sprintf("pass@%d", k)] = PassAt(min(k, n), n, c)
 		}
-		e.Metrics[fmt.Sprintf("pass@%d", most)] = PassAt(n, n, c)
+		e.Metrics[fmt.Sprintf("pass@%d", most)] = PassAt(min(most, n), n, c)
 	}
 }
 

@@ -222,7 +222,7 @@ func (w *Window) follow(step int) error {
 // begin makes the round of a batch. Nobody plays yet.
 func (w *Window) begin(batch int) error {
 	plan := w.Plan(batch)
-	runners, err := w.player.runners(plan.Sources, plan.EnvSeed, plan.Holdout)
+	runners, err := w.player.runners(plan)
 	if err != nil {
 		return err
 	}

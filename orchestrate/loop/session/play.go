@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -164,6 +165,11 @@ func BatchOf(episodes []*episode.Episode) *train.Batch {
 	b := &train.Batch{Sequences: make([]train.Sequence, len(episodes))}
 	for i, e := range episodes {
 		b.Sequences[i] = train.Sequence{IDs: e.IDs, Mask: e.Mask, Starts: e.Contexts}
+	}
+	if slices.ContainsFunc(episodes, func(e *episode.Episode) bool { return e.Weight != 0 }) {
+		for _, e := range episodes {
+			b.Counts = append(b.Counts, cmp.Or(e.Weight, 1))
+		}
 	}
 	return b
 }

@@ -13,6 +13,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
+	"gyre/orchestrate/loop/budget"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/forecast"
 	"gyre/orchestrate/model/checkpoint"
@@ -37,6 +38,7 @@ type State struct {
 	Unsound    int             `json:"unsound"`           // the step since which gradients are not finite; 0 = they are
 	Sound      int             `json:"sound"`             // the newest checkpoint before that
 	Forecast   forecast.Ledger `json:"forecast,omitzero"` // of the reward
+	Budget     *budget.State   `json:"budget,omitempty"`  // of episodes, where it is adaptive
 	// the fingerprint of the model that the run's adapters lie beside; "" without [lora]
 	Base string `json:"base,omitempty"`
 }

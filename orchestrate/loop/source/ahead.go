@@ -45,14 +45,15 @@ func openAhead(ctx context.Context, own *played) (_ Source, err error) {
 			err = errors.Join(err, own.Close())
 		}
 	}()
-	options, err := windowOptions(r.Config, r.Options, r.State.Step, r.State.NextBatch(), r.Samplers.count)
+	options, err := windowOptions(r.Config, r.Options, own.shares.decided, beginning{Step: r.State.Step, Batch: r.State.NextBatch()},
+		r.Samplers.count)
 	if err != nil {
 		return nil, err
 	}
 	a := &ahead{played: own, keeps: options.Keep}
 	if r.Samplers.count > 0 {
 		a.window = r.Samplers
-		return a, r.Samplers.begin(ctx, r, options)
+		return a, r.Samplers.begin(ctx, r, options, own.shares.decided)
 	}
 	if n := r.World.Size(); n > 1 {
 		return nil, fmt.Errorf("rollout.staleness and --replay-schedule: this run has %d ranks, which all train: set "+

@@ -18,8 +18,10 @@ import (
 type played struct {
 	Run
 	schedule *schedule
-	batches  int // of the step in progress
-	tokens   int // sampled for them, at any time
+	shares   *shares
+	episodes []*episode.Episode // of the step in progress
+	batches  int                // of the step in progress
+	tokens   int                // sampled for them, at any time
 }
 
 // playing plays a batch; label is what people are told of it.
@@ -28,7 +30,7 @@ type playing func(batch int, label string) ([]*episode.Episode, rollout.Stats, e
 // Next implements Source.
 func (p *played) Next(ctx context.Context, step int, line metrics.Line) (Batch, error) {
 	b, err := p.next(step, line, func(batch int, label string) ([]*episode.Episode, rollout.Stats, error) {
-		return p.Rollouts.Play(ctx, rollout.TrainingPlan(p.Config, step, batch), label)
+		return p.Rollouts.Play(ctx, p.shares.decided.plan(p.Config, step, batch), label)
 	})
 	b.Provenance = Provenance{Weights: Present, Exact: p.Exact}
 	return b, err
@@ -46,6 +48,7 @@ func (p *played) next(step int, line metrics.Line, play playing) (b Batch, err e
 		return b, err
 	}
 	p.schedule.close(b.Episodes, stats)
+	p.schedule.line.Sizes, p.episodes = p.shares.decided[p.State.NextBatch()], b.Episodes
 	p.tokens = stats.NewTokens
 	after, err := p.Sampler.Engine.Stats()
 	if err != nil {
@@ -137,6 +140,9 @@ func (p *played) Updated(line metrics.Line) error {
 	}
 	first := p.State.NextBatch()
 	if err := p.schedule.changed(first, p.batches); err != nil {
+		return err
+	}
+	if err := p.shares.learn(first, p.episodes, line); err != nil {
 		return err
 	}
 	if p.Config.Filter.MaxBatches > 1 || p.State.Batches > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
@@ -23,11 +24,12 @@ type Sampler struct {
 	options session.Options
 	all     *ranks.World
 	window  *rollout.Window // nil until the run begins
+	decided sizes
 }
 
 // NewSampler waits for nothing yet. Close it.
 func NewSampler(c *config.Config, o session.Options) *Sampler {
-	return &Sampler{session.New(c, metrics.NewConsole(io.Discard), ranks.Alone()), o, o.World, nil}
+	return &Sampler{session.New(c, metrics.NewConsole(io.Discard), ranks.Alone()), o, o.World, nil, sizes{}}
 }
 
 // Run samples until the run ends.
@@ -61,6 +63,7 @@ func (s *Sampler) follow(ctx context.Context, o order) (err error) {
 	case o.Begin != nil:
 		return s.open(ctx, *o.Begin)
 	case o.Step > 0:
+		maps.Copy(s.decided, o.Sizes)
 		if o.Weights {
 			if err = s.window.Changing(); err == nil {
 				err = checkpoint.Copy(ctx, s.all.Group(), s.Actor.Model, true)
@@ -98,7 +101,8 @@ func (s *Sampler) open(ctx context.Context, b beginning) error {
 		return err
 	}
 	samplers := s.Config.FSDP.Samplers
-	options, err := windowOptions(s.Config, s.options, b.Step, b.Batch, samplers)
+	maps.Copy(s.decided, b.Sizes)
+	options, err := windowOptions(s.Config, s.options, s.decided, b, samplers)
 	if err != nil {
 		return err
 	}

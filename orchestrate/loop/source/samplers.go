@@ -22,6 +22,7 @@ type order struct {
 	Step    int        // play the batch of a step; 0: say what is under way, and stand still until the next
 	Batch   int
 	Weights bool // which come at once: those that the step begins with
+	Sizes   sizes
 	End     bool
 }
 
@@ -32,6 +33,7 @@ type beginning struct {
 	ISA   string // of the kernels
 	Step  int    // steps done
 	Batch int    // the next
+	Sizes sizes  // of those that may be begun
 }
 
 // answer is what a rank that samples has played.
@@ -56,6 +58,7 @@ type Samplers struct {
 	policy  *torch.Model
 	player  *rollout.Player
 	version int // of the weights that they have; -1: none
+	decided sizes
 	fresh   bool
 	spent   rollout.Background
 }
@@ -72,14 +75,15 @@ func Divide(ctx context.Context, run *session.Session) (s *Samplers, err error) 
 }
 
 // begin tells the samplers where the run goes on.
-func (s *Samplers) begin(ctx context.Context, r Run, o rollout.WindowOptions) error {
+func (s *Samplers) begin(ctx context.Context, r Run, o rollout.WindowOptions, decided sizes) error {
+	s.decided = decided
 	s.WindowOptions, s.policy, s.player = o, r.Actor.Model, r.Sampler.Player
 	isa, err := torch.InstructionSetInUse()
 	if err != nil {
 		return err
 	}
 	r.Log.Infof("%d ranks train and %d sample", r.World.Size(), s.count)
-	return s.send(ctx, order{Begin: &beginning{r.From, r.Config.Model.DType, isa.Name, r.State.Step, o.First}})
+	return s.send(ctx, order{Begin: &beginning{r.From, r.Config.Model.DType, isa.Name, r.State.Step, o.First, decided}})
 }
 
 // End tells the samplers that the run ends.
@@ -102,7 +106,7 @@ func (s *Samplers) answers(ctx context.Context) ([]answer, error) {
 
 // Next implements window: the batch is made of what each sampler has played.
 func (s *Samplers) Next(ctx context.Context, step, batch int) ([]*episode.Episode, rollout.Stats, error) {
-	o := order{Step: step, Batch: batch, Weights: s.version != step-1}
+	o := order{Step: step, Batch: batch, Weights: s.version != step-1, Sizes: s.decided}
 	err := s.send(ctx, o)
 	if err == nil && o.Weights {
 		err = checkpoint.Copy(ctx, s.all.Group(), s.policy, false)

@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -81,11 +82,13 @@ func (s *schedule) Close() error {
 	return s.file.Close()
 }
 
-// windowOptions are those of a run whose steps before one are done, and of the batches before one. So many processes
-// divide its batches; with 0 of them one plays all.
-func windowOptions(c *config.Config, o session.Options, done, next, processes int) (rollout.WindowOptions, error) {
-	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: next, Last: c.Run.Steps,
-		Plan:   func(batch int) rollout.Plan { return rollout.TrainingPlan(c, 0, batch) },
+// windowOptions are those of a run that goes on somewhere, whose batches have sizes as they are decided at the time, or
+// as they were where the run is repeated. So many processes divide its batches; with 0 of them one plays all.
+func windowOptions(c *config.Config, o session.Options, decided sizes, at beginning, processes int) (rollout.WindowOptions,
+	error) {
+	done := at.Step
+	options := rollout.WindowOptions{Staleness: c.Rollout.Staleness, First: at.Batch, Last: c.Run.Steps,
+		Plan:   func(batch int) rollout.Plan { return decided.plan(c, 0, batch) },
 		Finish: c.Rollout.OnUpdate == "finish", Keep: c.Rollout.OnUpdate == "keep", Processes: processes}
 	if o.ReplaySchedule == "" {
 		return options, nil
@@ -102,6 +105,7 @@ func windowOptions(c *config.Config, o session.Options, done, next, processes in
 		return options, fmt.Errorf("--replay-schedule: %w", err)
 	}
 	s.Diverging = o.Diverging
+	maps.Copy(decided, s.Sizes())
 	if options.Schedule = s; until > done {
 		options.Last = s.Last(until)
 	}

@@ -6,7 +6,8 @@
 //
 // A batch carries its provenance: which weights drew its tokens, and what the log-probs are worth that its episodes
 // carry. The phases of a step read the provenance and know nothing else of how a run plays. schedule.go records which
-// weights drew which tokens, so that a run whose batches are played ahead can be repeated to the same bits.
+// weights drew which tokens, so that a run whose batches are played ahead can be repeated to the same bits. budget.go
+// decides how many episodes each group of a batch has.
 package source
 
 import (
@@ -108,7 +109,7 @@ func (p Plan) Open(ctx context.Context, r Run) (Source, error) {
 		return p.replay, nil
 	}
 	s, err := openSchedule(r)
-	own := &played{Run: r, schedule: s}
+	own := &played{Run: r, schedule: s, shares: newShares(r)}
 	if err != nil || c.Analysis.Only || c.Rollout.Staleness == 0 && o.ReplaySchedule == "" {
 		return own, err
 	}

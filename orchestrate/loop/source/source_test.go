@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 )
 
@@ -107,5 +108,16 @@ func TestReplayed(t *testing.T) {
 	}
 	if _, err := openReplay(file("3", "4"), 3); err == nil || !strings.Contains(err.Error(), "set run.steps=2") {
 		t.Errorf("two steps for a run of three: %v", err)
+	}
+}
+
+// Sizes that were decided for other groups than the configuration's are not those of a batch.
+func TestSizesOfOtherGroups(t *testing.T) {
+	c := &config.Config{Envs: []config.Env{{Groups: 2, GroupSize: 4}}}
+	decided := sizes{1: {3, 5}, 2: {3, 5, 4}, 3: {3, 6}}
+	for batch, want := range map[int][]int{1: {3, 5}, 2: nil, 3: nil, 4: nil} {
+		if got := decided.plan(c, 0, batch).Sizes; !reflect.DeepEqual(got, want) {
+			t.Errorf("batch %d: sizes %v, want %v", batch, got, want)
+		}
 	}
 }

@@ -42,6 +42,7 @@ type Batch struct {
 	Advantages [][]float32
 	Returns    [][]float32
 	Weights    [][]float32 // of the tokens in the loss: see Weigh
+	Counts     []float64   // what each sequence counts in it; nil: 1
 
 	// Current, if not nil, receives the log-probs that Backward finds.
 	Current [][]float32
@@ -77,7 +78,7 @@ func (b *Batch) Take(rows []int) *Batch {
 		Behaviour: Rows(b.Behaviour, rows), Importance: Rows(b.Importance, rows), OverBatch: Rows(b.OverBatch, rows),
 		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Support: Rows(b.Support, rows),
 		Values: Rows(b.Values, rows), Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows),
-		Weights: Rows(b.Weights, rows),
+		Weights: Rows(b.Weights, rows), Counts: Rows(b.Counts, rows),
 	}
 }
 
@@ -123,7 +124,7 @@ func (b *Batch) Weigh(how string, width int) {
 	for i, s := range b.Sequences {
 		lengths[i] = s.Sampled()
 	}
-	weights := aggregation.Weights(how, lengths, width)
+	weights := aggregation.Weights(how, lengths, width, b.Counts)
 	b.Weights = make([][]float32, b.Len())
 	for i, s := range b.Sequences {
 		b.Weights[i] = make([]float32, len(s.Mask))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/loop/advantage"
+	"gyre/orchestrate/loop/budget"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/importance"
@@ -26,6 +27,7 @@ var documented = map[string][]any{
 	"rollout": {rollout.Stats{}, episodeMetrics{}, source.SamplingMetrics{}, session.EngineMetrics{}},
 	"batch":   {batchMetrics{}, analysisOnly{}},
 	"filter":  {source.RefillMetrics{}, selectionMetrics{}},
+	"budget":  {budget.Metrics{}},
 	"update": {source.StalenessMetrics{}, source.MixedMetrics{}, importance.Correction{}, scoreMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},

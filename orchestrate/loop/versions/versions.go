@@ -28,9 +28,10 @@ type Closed struct {
 	// Its batches, where it has another number of them than one: how many, and the number of the first.
 	Batches  int     `json:"batches,omitempty"`
 	First    int     `json:"first,omitempty"`
-	Begun    float64 `json:"begun"`   // the trainer asks for the batch
-	Closed   float64 `json:"closed"`  // the batch is complete
-	Changed  float64 `json:"changed"` // the weights have changed: the next version counts
+	Sizes    []int   `json:"sizes,omitempty"` // of its groups, where they follow a budget
+	Begun    float64 `json:"begun"`           // the trainer asks for the batch
+	Closed   float64 `json:"closed"`          // the batch is complete
+	Changed  float64 `json:"changed"`         // the weights have changed: the next version counts
 	Sampling Spent   `json:"sampling"`
 	Waiting  Spent   `json:"waiting"`
 	// Fresh: at the step's beginning keys and values of all replies under way were computed again (rollout.on_update =
@@ -200,6 +201,15 @@ func (s *Schedule) Runs(batch, size, index int) (runs []episode.Run, known bool)
 		}
 	}
 	return nil, false
+}
+
+// Sizes are those of the groups of the batches that steps have begun with.
+func (s *Schedule) Sizes() map[int][]int {
+	all := map[int][]int{}
+	for _, line := range s.Steps {
+		all[line.first()] = line.Sizes
+	}
+	return all
 }
 
 // Fresh tells whether keys and values under way were computed again at the beginning of a step.

@@ -74,6 +74,14 @@ func (s *subject) starting(state int) (paths []int, p []float64) {
 	return paths, p
 }
 
+// size of a group that starts in a state.
+func (s *subject) size(state int) int {
+	if s.Sizes == nil {
+		return s.Size
+	}
+	return s.Sizes[state]
+}
+
 // groups lists what a group may be, as paths, unless that is more than limit.
 func (s *subject) groups(limit int) (all []drawn, few bool) {
 	for state, p := range s.game.Start {
@@ -81,7 +89,7 @@ func (s *subject) groups(limit int) (all []drawn, few bool) {
 		if p == 0 {
 			continue
 		}
-		own, few := multisets(probabilities, s.Size, limit)
+		own, few := multisets(probabilities, s.size(state), limit)
 		if !few {
 			return nil, false
 		}
@@ -172,7 +180,7 @@ func (s *subject) sample(samples int, random *rand.Rand) Result {
 			groups := make([][]int, s.Groups)
 			for g := range groups {
 				state := int(start.Rand())
-				for range s.Size {
+				for range s.size(state) {
 					groups[g] = append(groups[g], from[state][int(ways[state].Rand())])
 				}
 			}

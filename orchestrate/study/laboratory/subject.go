@@ -12,14 +12,17 @@ import (
 // Setup is how an estimator is used.
 type Setup struct {
 	Estimator    string
-	Groups, Size int     // of a batch: groups, and episodes in each
-	Discount     float64 // per token and per turn
-	Lambda       float64 // GAE's
-	Linear       bool    // before anything is divided or whitened
-	Blind        bool    // the critic says 0 everywhere instead of the exact values
-	Aggregation  string
-	Age          int    // of the policy that drew the episodes, in updates
-	Ratio        string // importance.level of the ratios that correct for the age; "" = none
+	Groups, Size int // of a batch: groups, and episodes in each
+	// Sizes are those of groups that start in a state, where the past has given each task its own; each group counts in
+	// the loss as if it had Size episodes. nil: all have Size.
+	Sizes       []int
+	Discount    float64 // per token and per turn
+	Lambda      float64 // GAE's
+	Linear      bool    // before anything is divided or whitened
+	Blind       bool    // the critic says 0 everywhere instead of the exact values
+	Aggregation string
+	Age         int    // of the policy that drew the episodes, in updates
+	Ratio       string // importance.level of the ratios that correct for the age; "" = none
 }
 
 // options are the setup's for package advantage.
@@ -89,6 +92,17 @@ func (s *subject) episode(p path, values, old [][]float64) (e advantage.Trajecto
 	return e, present, behaviour
 }
 
+// counts are what the episodes of groups count in the loss; nil: 1.
+func (s *subject) counts(groups [][]int) (counts []float64) {
+	if s.Sizes == nil {
+		return nil
+	}
+	for _, members := range groups {
+		counts = append(counts, slices.Repeat([]float64{float64(s.Size) / float64(len(members))}, len(members))...)
+	}
+	return counts
+}
+
 // gradient is the one that the estimator makes of a batch: the paths of each group.
 func (s *subject) gradient(groups [][]int) []float64 {
 	batch := slices.Concat(groups...)
@@ -106,7 +120,7 @@ func (s *subject) gradient(groups [][]int) []float64 {
 	} else {
 		advantages = advantage.Compute(list, o, 1).Advantages
 	}
-	weights := aggregation.Weights(s.Aggregation, lengths, s.game.Horizon)
+	weights := aggregation.Weights(s.Aggregation, lengths, s.game.Horizon, s.counts(groups))
 	out := make([]float64, len(s.truth))
 	for k, i := range batch {
 		decisions := s.paths[i].decisions

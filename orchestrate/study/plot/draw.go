@@ -2,6 +2,7 @@
 //
 //	metrics.jsonl ──▶ rundir.Run ──┬──▶ training.png                      curves over the steps
 //	                               ├──▶ timeline.png                      who sampled, trained, waited: from schedule.jsonl
+//	                               ├──▶ budget.png                        noise of the batches, predicted and realised
 //	                               ├──▶ gradient_analysis_*_step_N.*      one analysed step: bars, reward std, JSON, CSV
 //	                               └──▶ gradient_analysis_steps.png       first, middle and last analysed step
 //	metrics.json × 3 ─────────────────▶ ExportedSteps                     the same comparison from exported steps
@@ -60,6 +61,9 @@ func Draw(r *rundir.Run, steps []int, prefilter bool) (files []File, notes []str
 			notes = append(notes, "no training curves: the metrics file has none of the metrics they show")
 		}
 		add(Timeline(r))
+		if f, err := Budget(r); err == nil { // most runs have none
+			add(f, nil)
+		}
 	}
 	for _, step := range steps {
 		record, _ := r.At(step)
