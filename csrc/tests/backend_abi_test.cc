@@ -354,7 +354,7 @@ TEST_P(BackendAbi, EveryOperationIsTheKernels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, BackendAbi, ::testing::Values("cpu", "bf16", "aten", "cuda", "toy"),
+INSTANTIATE_TEST_SUITE_P(Devices, BackendAbi, ::testing::Values("cpu", "bf16", "aten", "cuda", "fake", "toy"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(BackendToy, IsAskedForEverything) {

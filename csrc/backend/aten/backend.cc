@@ -84,7 +84,7 @@ at::Tensor sign_factors(const at::Tensor& counters_C) {
 
 class AtenBackend : public Backend {
  public:
-  explicit AtenBackend(const ModelConfig& config) : config_(config), placement_(placement_of(config)) {}
+  AtenBackend(const ModelConfig& config, const Placement& placement) : config_(config), placement_(placement) {}
 
   std::string describe() const override {
     std::string line(config_.device());
@@ -186,14 +186,17 @@ class AtenBackend : public Backend {
 const BackendKind kAten(
     "cuda, cuda:N, aten", 0,
     [](const ModelConfig& c) { return c.device() == "aten" || c.device().starts_with("cuda"); },
-    [](const ModelConfig& c) -> std::unique_ptr<Backend> {
-      if (c.shape.experts > 0) {
-        refuse("\"" + std::string(c.device()) + "\" has no mixtures of experts: model.device = \"cpu\" computes them");
-      }
-      return std::make_unique<AtenBackend>(c);
-    });
+    [](const ModelConfig& c) { return make_aten_backend(c, placement_of(c)); });
 
 }  // namespace
+
+std::unique_ptr<Backend> make_aten_backend(const ModelConfig& config, const Placement& placement) {
+  if (config.shape.experts > 0) {
+    refuse("\"" + std::string(config.device()) +
+           "\" has no mixtures of experts: model.device = \"cpu\" computes them");
+  }
+  return std::make_unique<AtenBackend>(config, placement);
+}
 
 template <typename T>
 at::Tensor to_device(const T* data, at::IntArrayRef shape, at::Device device) {

@@ -117,7 +117,7 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
 }
 
 AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages)
-    : num_pages_(num_pages), window_(config.shape.window) {
+    : num_pages_(num_pages), window_(config.shape.window), placement_(placement) {
   // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
   keys_ = at::zeros({config.num_layers, (num_pages + 1) * kPageTokens, config.num_kv_heads, config.head_dim},
                     at::TensorOptions().dtype(placement.compute).device(placement.device));
@@ -136,11 +136,14 @@ void AtenPages::decode_in_fixed_shapes(bool on) {
   if (!on) return;
   const at::Device device = keys_.device();
   std::function<std::unique_ptr<Recorder>()> recorders;
-  if (device.is_cuda()) {  // where nothing can be recorded, the shapes would only cost
+  auto* make = placement_.make_recorder;
+  if (device.is_cuda()) {
     std::string problem;
-    auto* const make =
+    make =
         reinterpret_cast<decltype(&gyre_make_recorder)>(cuda_part("libgyre_graphs.so", "gyre_make_recorder", &problem));
-    if (make == nullptr) return;
+  }
+  if (!device.is_cpu()) {
+    if (make == nullptr) return;  // where nothing can be recorded, the shapes would only cost
     recorders = [make, index = device.index()] { return std::unique_ptr<Recorder>(make(index)); };
   }
   steps_ = std::make_unique<DecodeSteps>(device, num_pages_, window_, std::move(recorders));
