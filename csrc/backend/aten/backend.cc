@@ -128,7 +128,7 @@ class AtenBackend : public Backend {
       for (const ParameterSet* set : sets) values.push_back(set->named[static_cast<size_t>(i)].value);
       at::Tensor gram_SS = grams_PSS[i];
       for_blocks(values, std::max<int64_t>(kBlock / n, 1024), [&](const std::vector<at::Tensor>& x, int64_t) {
-        const at::Tensor block_SN = at::stack(x).to(at::kDouble);
+        const at::Tensor block_SN = (n == 1 ? x[0].unsqueeze(0) : at::stack(x)).to(at::kDouble);
         gram_SS.addmm_(block_SN, block_SN.t());
       });
     }
@@ -202,7 +202,7 @@ template <typename T>
 at::Tensor to_device(const T* data, at::IntArrayRef shape, at::Device device) {
   const at::Tensor host =
       at::from_blob(const_cast<T*>(data), shape, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
-  return device.is_cpu() ? host.clone() : host.to(device);
+  return upload(host, device);
 }
 
 template at::Tensor to_device(const int32_t*, at::IntArrayRef, at::Device);

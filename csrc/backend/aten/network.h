@@ -24,6 +24,8 @@ struct Placement {
   at::Device device;
   at::ScalarType compute;
   Recorder* (*make_recorder)(int device) = nullptr;  // null: CUDA's, on a GPU
+
+  at::TensorOptions options() const { return at::TensorOptions().device(device).dtype(compute); }
 };
 
 // The backend there, of a configuration whatever device that names.

@@ -253,6 +253,31 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attend_backward(
   return {all[0], all[1], all[2], at::Tensor()};
 }
 
+std::tuple<at::Tensor, at::Tensor> normalize(const at::Tensor& x, at::IntArrayRef shape,
+                                             const std::optional<at::Tensor>& weight, std::optional<double> eps) {
+  TORCH_CHECK(shape.size() == 1 && eps, "fake device: _fused_rms_norm is known over one dimension, with an epsilon");
+  const auto body = [e = *eps](const std::vector<at::Tensor>& t) {
+    const at::Tensor inverse = at::rsqrt(at::pow(t[0], 2).mean(-1, /*keepdim=*/true).add_(e));
+    at::Tensor out = t[0] * inverse;
+    if (t[1].defined()) out.mul_(t[1]);
+    return std::vector<at::Tensor>{out, inverse};
+  };
+  const auto out = launch("norm", {x, weight.value_or(at::Tensor())}, body);
+  return {out[0], out[1]};
+}
+
+std::tuple<at::Tensor, at::Tensor> normalize_backward(const at::Tensor& d, const at::Tensor& x, at::IntArrayRef,
+                                                      const at::Tensor& inverse, const std::optional<at::Tensor>& weight,
+                                                      std::array<bool, 2>) {
+  const auto body = [](const std::vector<at::Tensor>& t) {
+    const at::Tensor unit = t[1] * t[2], d_unit = t[3].defined() ? t[0] * t[3] : t[0];
+    const at::Tensor d_x = (d_unit - unit * (d_unit * unit).mean(-1, /*keepdim=*/true)) * t[2];
+    return std::vector<at::Tensor>{d_x, t[3].defined() ? (t[0] * unit).reshape({-1, t[3].numel()}).sum(0) : t[3]};
+  };
+  const auto out = launch("norm backward", {d, x, inverse, weight.value_or(at::Tensor())}, body);
+  return {out[0], out[1]};
+}
+
 int64_t choose_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                          double, bool, std::optional<double>, bool) {
   return static_cast<int64_t>(at::SDPBackend::overrideable);
@@ -262,6 +287,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromB
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_scaled_dot_product_fused_attention_overrideable", &attend);
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", &attend_backward);
+  m.impl("_fused_rms_norm", &normalize);
+  m.impl("_fused_rms_norm_backward", &normalize_backward);
 }
 
 }  // namespace
