@@ -192,8 +192,7 @@ const BackendKind kAten(
 
 std::unique_ptr<Backend> make_aten_backend(const ModelConfig& config, const Placement& placement) {
   if (config.shape.experts > 0) {
-    refuse("\"" + std::string(config.device()) +
-           "\" has no mixtures of experts: model.device = \"cpu\" computes them");
+    refuse("\"" + std::string(config.device()) + "\" has no mixtures of experts: model.device = \"cpu\" computes them");
   }
   return std::make_unique<AtenBackend>(config, placement);
 }

@@ -37,10 +37,9 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 // x: f32 [N, heads, head_dim], of which as many components rotate as there are angles.
 at::Tensor rotate(const at::Tensor& x, const Angles& angles, bool interleaved) {
   const int64_t half = angles.cosines.size(-1), rest = x.size(-1) - 2 * half;
-  const std::vector<at::Tensor> parts =
-      interleaved ? x.narrow(-1, 0, 2 * half).unflatten(-1, {half, 2}).unbind(-1)
-      : rest == 0 ? x.split(half, -1)
-                  : x.split_with_sizes({half, half, rest}, -1);
+  const std::vector<at::Tensor> parts = interleaved ? x.narrow(-1, 0, 2 * half).unflatten(-1, {half, 2}).unbind(-1)
+                                        : rest == 0 ? x.split(half, -1)
+                                                    : x.split_with_sizes({half, half, rest}, -1);
   const at::Tensor &first = parts[0], &second = parts[1];
   const at::Tensor one = first * angles.cosines - second * angles.sines,
                    other = second * angles.cosines + first * angles.sines;

@@ -56,8 +56,7 @@ struct RowSums {
 // The scores of a chunk from its logits over temperature: one copy to the host.
 RowSums append_scores(const at::Tensor& z_RV, const Chunk& chunk, bool want_entropy, Scores& out) {
   const at::Tensor logsumexp_R = at::logsumexp(z_RV, 1);
-  std::vector<at::Tensor> columns{logsumexp_R,
-                                  z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R};
+  std::vector<at::Tensor> columns{logsumexp_R, z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R};
   at::Tensor mean_R;
   if (want_entropy) {
     mean_R = at::exp(z_RV - logsumexp_R.unsqueeze(1)).mul_(z_RV).sum(1);

@@ -46,4 +46,7 @@ const BackendKind kFake(
     });
 
 }  // namespace
+
+std::unique_ptr<Recorder> recorder() { return std::make_unique<FakeRecorder>(); }
+
 }  // namespace gyre::fake

@@ -1,4 +1,6 @@
 // What libtorch asks of a device: guards, hooks, and the operations that are not launches.
+#include "tests/fake/device.h"
+
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -10,8 +12,6 @@
 #include <torch/library.h>
 
 #include <utility>
-
-#include "tests/fake/device.h"
 
 namespace gyre::fake {
 namespace {

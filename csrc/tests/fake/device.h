@@ -81,6 +81,7 @@ struct Recording {
 extern thread_local Recording* recording;
 // Throws, naming what, when something is recorded.
 void refuse_recording(const std::string& what);
+std::unique_ptr<Recorder> recorder();
 // Throws when a block that a recording reads or writes has been freed since.
 void require_outside(const Recording& of);
 

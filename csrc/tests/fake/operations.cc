@@ -46,14 +46,15 @@ c10::IValue opened(const c10::IValue& v) {
   return v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
 }
 
+constexpr char kMixed[] = "fake device: expected all tensors to be on the same device: ";
+
 // Where an operation runs. Throws for tensors of several devices; a single number may be the host's.
 c10::Device place_of(const std::string& name, const Values& arguments) {
   std::optional<c10::Device> device;
   for (const c10::IValue& v : arguments) {
     each_tensor(v, [&](const at::Tensor& t) {
       if (!ours(t)) return;
-      TORCH_CHECK(!device || *device == t.device(), "fake device: ", name, ": tensors on ", *device, " and ",
-                  t.device());
+      TORCH_CHECK(!device || *device == t.device(), kMixed, name, " has ", *device, " and ", t.device());
       device = t.device();
     });
   }
@@ -62,8 +63,7 @@ c10::Device place_of(const std::string& name, const Values& arguments) {
   }
   for (const c10::IValue& v : arguments) {
     each_tensor(v, [&](const at::Tensor& t) {
-      TORCH_CHECK(ours(t) || t.dim() == 0, "fake device: ", name, ": a tensor of shape ", t.sizes(), " is on ",
-                  t.device(), ", expected all on one device");
+      TORCH_CHECK(ours(t) || t.dim() == 0, kMixed, name, " has ", t.device(), " of shape ", t.sizes());
     });
   }
   return device ? *device : c10::impl::VirtualGuardImpl(c10::kPrivateUse1).getDevice();
@@ -71,14 +71,20 @@ c10::Device place_of(const std::string& name, const Values& arguments) {
 
 // Counts, and throws what may not be recorded.
 void account(const std::string& name, const Values& arguments) {
-  static const std::set<std::string> kWaits{"aten::nonzero",       "aten::equal",         "aten::is_nonzero",
-                                            "aten::_unique2",      "aten::masked_select", "aten::repeat_interleave",
-                                            "aten::unique_consecutive", "aten::bincount"};
+  static const std::set<std::string> kWaits{"aten::nonzero",
+                                            "aten::equal",
+                                            "aten::is_nonzero",
+                                            "aten::_unique2",
+                                            "aten::masked_select",
+                                            "aten::repeat_interleave",
+                                            "aten::unique_consecutive",
+                                            "aten::bincount"};
   bool waits = kWaits.contains(name);
-  if (name.starts_with("aten::index") || name.starts_with("aten::_index_put")) {  // by a mask: its elements are counted
+  if (name == "aten::_index_put_impl_") {  // by a mask: its elements are counted
     for (const c10::IValue& v : arguments) {
       if (!v.isOptionalTensorList() && !v.isTensorList()) continue;
-      each_tensor(v, [&](const at::Tensor& t) { waits |= t.scalar_type() == at::kBool || t.scalar_type() == at::kByte; });
+      each_tensor(v,
+                  [&](const at::Tensor& t) { waits |= t.scalar_type() == at::kBool || t.scalar_type() == at::kByte; });
     }
   }
   count_launch(name);
@@ -245,8 +251,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attend_backward(
     c10::SymInt, c10::SymInt, double dropout, bool causal, const at::Tensor&, const at::Tensor&,
     std::optional<double> scale) {
   const auto body = [=](const std::vector<at::Tensor>& t) {
-    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        t[0], t[1], t[2], t[3], t[5], t[6], dropout, causal, some(t[4]), scale);
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(t[0], t[1], t[2], t[3], t[5], t[6],
+                                                                                 dropout, causal, some(t[4]), scale);
     return std::vector<at::Tensor>{dq, dk, dv};
   };
   const auto all = launch("attention backward", {d, q, k, v, bias, out, sums}, body);
@@ -267,8 +273,8 @@ std::tuple<at::Tensor, at::Tensor> normalize(const at::Tensor& x, at::IntArrayRe
 }
 
 std::tuple<at::Tensor, at::Tensor> normalize_backward(const at::Tensor& d, const at::Tensor& x, at::IntArrayRef,
-                                                      const at::Tensor& inverse, const std::optional<at::Tensor>& weight,
-                                                      std::array<bool, 2>) {
+                                                      const at::Tensor& inverse,
+                                                      const std::optional<at::Tensor>& weight, std::array<bool, 2>) {
   const auto body = [](const std::vector<at::Tensor>& t) {
     const at::Tensor unit = t[1] * t[2], d_unit = t[3].defined() ? t[0] * t[3] : t[0];
     const at::Tensor d_x = (d_unit - unit * (d_unit * unit).mean(-1, /*keepdim=*/true)) * t[2];
