@@ -101,6 +101,19 @@ TEST_F(DeviceBudget, ADecodingStep) {
   }
 }
 
+// What was recorded with the former weights, which lie elsewhere in bfloat16, is not repeated.
+TEST_F(DeviceBudget, NewWeightsAreRecordedAnew) {
+  const auto decoder = decoder_of(on_fake(grouped_config(), 2));
+  Decoding fixed(*decoder, 3, true);
+  for (int i = 0; i < 3; ++i) fixed.step();
+  randomize(*decoder, 77);
+  for (int i = 0; i < 3; ++i) {
+    Decoding plain(*decoder, 3, false);
+    fixed.position = 0;  // sees itself alone
+    EXPECT_LT(relative_error(fixed.step(), plain.step()), 1e-6) << i;
+  }
+}
+
 // A pass of scores and gradients over sequences that fit one micro-batch, without the first time's preparations.
 template <typename Body>
 std::pair<fake::Ledger, fake::Ledger> pass_and_layer(Body&& pass_with_layers) {
