@@ -116,6 +116,10 @@ class Inference {
   virtual void logits(const at::Tensor& hidden_RH, std::span<const AdapterRows> adapters, at::Tensor& logits_RV) = 0;
 };
 
+// A copy on the device of a tensor of the host, which may go or change as soon as this returns; the host does not wait
+// for the device.
+at::Tensor upload(const at::Tensor& host, at::Device device);
+
 // Throws std::invalid_argument when an Inference has not been prepared whose parameters are not here all the time.
 void require_gathered(const ParameterSet& parameters, bool prepared);
 

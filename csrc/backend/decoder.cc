@@ -59,6 +59,11 @@ std::vector<SketchRun> sketch_runs(const ParameterSet& set) {
   return runs;
 }
 
+// Copies from memory that is not pinned wait for what the device does before.
+at::Tensor upload(const at::Tensor& host, at::Device device) {
+  return device.is_cpu() ? host.clone() : host.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 void require_gathered(const ParameterSet& parameters, bool prepared) {
   require(parameters.always_here() || prepared,
           "sampling from a model in shards: its weights must be gathered first, by all ranks together");
@@ -191,8 +196,10 @@ void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
 at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows,
                                std::span<const AdapterRows> adapters) {
   const auto n = static_cast<int64_t>(rows.size());
-  const at::Tensor rows_R = at::from_blob(const_cast<int64_t*>(rows.data()), {n}, at::kLong).to(hidden_NH.device());
-  const at::Tensor hidden_RH = hidden_NH.index_select(0, rows_R);
+  const bool together = std::ranges::adjacent_find(rows, [](int64_t a, int64_t b) { return b != a + 1; }) == rows.end();
+  const at::Tensor rows_R = at::from_blob(const_cast<int64_t*>(rows.data()), {n}, at::kLong);
+  const at::Tensor hidden_RH = together && n > 0 ? hidden_NH.narrow(0, rows[0], n)
+                                                 : hidden_NH.index_select(0, upload(rows_R, hidden_NH.device()));
   at::Tensor logits_RV = at::empty({n, head_width()}, hidden_RH.options());
   sampling().logits(hidden_RH, adapters, logits_RV);
   work_ += head_work(config_, n) * own_share();

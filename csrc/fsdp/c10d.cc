@@ -65,13 +65,20 @@ c10::intrusive_ptr<c10d::Store> keys_of(const GroupOptions& options, const char*
 class C10dWork : public Transport::Work {
  public:
   C10dWork(c10::intrusive_ptr<c10d::Work> work, std::string rank) : work_(std::move(work)) { peer = std::move(rank); }
+  // Received on the host for a tensor on a device.
+  C10dWork(c10::intrusive_ptr<c10d::Work> work, std::string rank, at::Tensor host, at::Tensor device)
+      : C10dWork(std::move(work), std::move(rank)) {
+    host_ = std::move(host), device_ = std::move(device);
+  }
   void wait(double seconds) override {
     if (!work_->wait(milliseconds(seconds))) throw std::runtime_error("told to stop");
+    if (device_.defined()) std::exchange(device_, {}).copy_(host_);
   }
   void abort() override { work_->abort(); }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
+  at::Tensor host_, device_;
 };
 
 // Gloo writes to its sockets without MSG_NOSIGNAL, so that a rank would die of the signal where another has gone,
@@ -94,6 +101,8 @@ decltype(&gyre_make_nccl) nccl_maker() {
   }
   return reinterpret_cast<decltype(&gyre_make_nccl)>(maker);
 }
+
+at::Tensor on_host(const at::Tensor& like) { return at::empty_like(like, like.options().device(at::kCPU)); }
 
 // Threads that are made while it lives do not preempt others when they wake (SCHED_BATCH). Without it Gloo's thread of
 // events takes the processor from the thread that is writing to a connection, and then spins until its time is over,
@@ -118,7 +127,8 @@ class NoPreemption {
 };
 
 // Tensors of devices go by NCCL if it is asked for, others by Gloo, in which every pair of ranks has a connection of
-// its own and what arrives is written to its place without another copy. Waiting for NCCL lets the device's stream
+// its own and what arrives is written to its place without another copy, but for devices' tensors: Gloo reads and
+// writes addresses of the host alone. Waiting for NCCL lets the device's stream
 // wait, not this process: its timeout is watched by c10d, and what a rank could not go on for shows where results are
 // read.
 class C10dTransport : public Transport {
@@ -152,13 +162,19 @@ class C10dTransport : public Transport {
     for (const bool receive : {true, false}) {
       for (int step = 1; step < options_.size; ++step) {  // each rank begins with another neighbour
         const int peer = (options_.rank + (receive ? options_.size - step : step)) % options_.size;
-        std::vector<at::Tensor> part{(receive ? from : to)[static_cast<size_t>(peer)]};
-        if (!part[0].defined() || part[0].numel() == 0) continue;
+        const at::Tensor tensor = (receive ? from : to)[static_cast<size_t>(peer)];
+        if (!tensor.defined() || tensor.numel() == 0) continue;
+        std::vector<at::Tensor> part{tensor.is_cpu() ? tensor : receive ? on_host(tensor) : tensor.to(at::kCPU)};
+        const std::string name = options_.name(peer);
         try {
-          works.push_back(std::make_shared<C10dWork>(
-              receive ? gloo_->recv(part, peer, tag) : gloo_->send(part, peer, tag), options_.name(peer)));
+          if (receive) {
+            const at::Tensor device = tensor.is_cpu() ? at::Tensor() : tensor;
+            works.push_back(std::make_shared<C10dWork>(gloo_->recv(part, peer, tag), name, part[0], device));
+          } else {
+            works.push_back(std::make_shared<C10dWork>(gloo_->send(part, peer, tag), name));
+          }
         } catch (const std::exception& e) {
-          throw std::runtime_error(options_.name(peer) + " has gone: its connection broke (" + e.what() + ")");
+          throw std::runtime_error(name + " has gone: its connection broke (" + e.what() + ")");
         }
       }
     }

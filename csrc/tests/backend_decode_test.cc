@@ -71,7 +71,7 @@ std::vector<Batch> batches(const ModelConfig& config) {
 }
 
 using BackendDecode = OnDevice;
-INSTANTIATE_TEST_SUITE_P(Devices, BackendDecode, ::testing::Values("aten", "cuda"),
+INSTANTIATE_TEST_SUITE_P(Devices, BackendDecode, ::testing::Values("aten", "cuda", "fake"),
                          [](const auto& info) { return std::string(info.param); });
 
 // On a GPU the second and third step of a shape are a recording's.

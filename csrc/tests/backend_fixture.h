@@ -37,16 +37,23 @@ struct Twins {
   std::unique_ptr<Decoder> other;
 };
 
+// Why a device cannot be tested here; empty where it can. "fake" stands for a GPU where there is none (fake/device.h).
+inline std::string absence(const std::string& device) {
+  const CudaState& state = cuda_state();
+  if (device == "cuda" && state.devices == 0) return state.problem;
+  return device == "fake" && state.devices > 0 ? "there is a GPU, which is tested itself" : "";
+}
+
 // One suite for every backend: on the kernels and on tensors on the CPU always, on the first GPU where there is one.
 class OnDevice : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (std::string(GetParam()) == "cuda" && cuda_state().devices == 0) GTEST_SKIP() << cuda_state().problem;
+    if (const std::string why = absence(GetParam()); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
-#define GYRE_ON_EVERY_DEVICE(suite)                                                  \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "aten", "cuda"), \
+#define GYRE_ON_EVERY_DEVICE(suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "aten", "cuda", "fake"), \
                            [](const auto& info) { return std::string(info.param); })
 
 inline double error_on_host(const at::Tensor& got, const at::Tensor& want) {

@@ -126,13 +126,15 @@ inline void randomize(Decoder& decoder, uint64_t seed) {
   decoder.touch();
 }
 
-// Normal numbers of one stream, for tensors of floats in host memory.
+// Normal numbers of one stream, for tensors of floats.
 inline void fill_normal(std::vector<at::Tensor> tensors, uint32_t seed, float deviation) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0.0f, deviation);
   for (const at::Tensor& tensor : tensors) {
-    float* p = tensor.mutable_data_ptr<float>();
+    const at::Tensor host = at::empty(tensor.sizes(), at::kFloat);
+    float* p = host.mutable_data_ptr<float>();
     for (int64_t i = 0; i < tensor.numel(); ++i) p[i] = normal(generator);
+    tensor.copy_(host);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "backend/aten/cuda.h"
+#include "backend_fixture.h"
 #include "engine_fixture.h"
 #include "fsdp/group.h"
 
@@ -112,7 +112,9 @@ std::map<uint64_t, Output> together(const ModelConfig& config, int parts, const 
                                     const gyre_engine_config& engine_config) {
   std::map<uint64_t, Output> outputs;
   over_ranks(parts, [&](Group& group) {
-    const Policy policy = policy_of(config);
+    ModelConfig own = config;
+    if (config.device() == "fake" && group.rank() % 2 == 1) own.set_device("fake:1");
+    const Policy policy = policy_of(own);
     policy.decoder().share({&group, [](Group*) {}});
     Engine engine(policy.decoder(), engine_config);
     if (group.rank() > 0) {
@@ -151,9 +153,7 @@ void expect_as_one(const ModelConfig& config, const Shape& shape, int count) {
 class SampleTogether : public ::testing::TestWithParam<std::tuple<const char*, gyre_compute, Shape>> {
  protected:
   void SetUp() override {
-    if (std::string(std::get<0>(GetParam())) == "cuda" && cuda_state().devices == 0) {
-      GTEST_SKIP() << cuda_state().problem;
-    }
+    if (const std::string why = testing::absence(std::get<0>(GetParam())); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
@@ -172,6 +172,10 @@ INSTANTIATE_TEST_SUITE_P(Devices, SampleTogether,
                                             ::testing::Values(GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16),
                                             ::testing::ValuesIn(kShapes)),
                          [](const auto& info) { return name_of(info); });
+INSTANTIATE_TEST_SUITE_P(FakeDevices, SampleTogether,
+                         ::testing::Combine(::testing::Values("fake"), ::testing::Values(GYRE_COMPUTE_BF16),
+                                            ::testing::Values(kShapes[1], kShapes[5])),
+                         [](const auto& info) { return name_of(info); });
 
 // Of all modules; with heads of all kinds, and norms over all heads; of experts.
 TEST(SampleTogether, AdaptersAreThoseOfOneProcess) {
@@ -186,6 +190,7 @@ TEST(SampleTogether, AdaptersAreThoseOfOneProcess) {
     expect(experts, "cpu", compute, GYRE_LORA_EXPERTS | GYRE_LORA_V | GYRE_LORA_O);
   }
   expect(kShapes[3], "aten", GYRE_COMPUTE_F32, GYRE_LORA_ALL);
+  if (testing::absence("fake").empty()) expect(kShapes[3], "fake", GYRE_COMPUTE_F32, GYRE_LORA_ALL);
 }
 
 // Another adapter is in effect with the next step, and the base's share stays as it is.

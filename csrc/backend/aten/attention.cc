@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,14 +20,18 @@ at::Tensor range_to(int64_t count, at::Device device) {
 }
 
 // Row i of `count` rows from `position` on sees keys 0 .. position + i.
-at::Tensor causal_mask(int64_t count, int64_t position, at::Device device) {
+at::Tensor causal_mask(int64_t count, int64_t position, const at::TensorOptions& options) {
   if (position == 0) return {};
-  return range_to(position + count, device).unsqueeze(0) <= (range_to(count, device) + position).unsqueeze(1);
+  const at::Device device = options.device();
+  const at::Tensor rows_N1 = (range_to(count, device) + position).unsqueeze(1);
+  return mask_of(range_to(position + count, device).unsqueeze(0) <= rows_N1, options);
 }
 
-at::Tensor window_mask(int64_t count, int64_t position, int64_t window, at::Device device) {
+at::Tensor window_mask(int64_t count, int64_t position, int64_t window, const at::TensorOptions& options) {
   if (window == 0) return {};
-  return seen_within(range_to(position + count, device), (range_to(count, device) + position).unsqueeze(1), window);
+  const at::Device device = options.device();
+  const at::Tensor rows_N1 = (range_to(count, device) + position).unsqueeze(1);
+  return mask_of(seen_within(range_to(position + count, device), rows_N1, window), options);
 }
 
 std::vector<int64_t> page_list(const PagedRows& s, int64_t padded) {
@@ -58,13 +63,12 @@ at::Tensor attention(const AttentionShape& shape, const at::Tensor& q, const at:
     const std::optional<at::Tensor> given = mask.defined() ? std::optional(mask) : std::nullopt;
     return at::scaled_dot_product_attention(q, k, v, given, 0.0, !mask.defined(), scale);
   }
-  const at::Tensor seen =
-      mask.defined() ? mask
-                     : (range_to(k.size(-2), q.device()).unsqueeze(0) <= range_to(q.size(-2), q.device()).unsqueeze(1));
+  const at::Tensor keys_1S = range_to(k.size(-2), q.device()).unsqueeze(0),
+                   rows_N1 = range_to(q.size(-2), q.device()).unsqueeze(1);
+  const at::Tensor added = mask.defined() ? mask : mask_of(keys_1S <= rows_N1, q.options());
   at::Tensor scores = at::matmul(q.to(at::kFloat), k.to(at::kFloat).transpose(-1, -2)) * scale;
   scores = (scores / shape.cap).tanh() * shape.cap;
-  scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
-  return at::matmul(scores.softmax(-1).to(v.scalar_type()), v);
+  return at::matmul((scores + added).softmax(-1).to(v.scalar_type()), v);
 }
 
 // q: [n, heads, head_dim] of one segment over k, v: [s, kv_heads, head_dim]; returns [n, heads * head_dim].
@@ -87,8 +91,8 @@ at::Tensor attend_decode(const AttentionShape& shape, const at::Tensor& q_RAD, c
     return taken.view({rows, -1, kv_heads, dim}).transpose(1, 2);
   };
   const at::Tensor q = q_RAD.reshape({rows, kv_heads, -1, dim});
-  const at::Tensor& seen = shape.window > 0 ? plan.decode_window_R11S : plan.decode_mask_R11S;
-  const at::Tensor mask = seen.expand({rows, kv_heads, q.size(2), -1});
+  const at::Tensor& one = shape.window > 0 ? plan.decode_window_R11S : plan.decode_mask_R11S;
+  const at::Tensor mask = one.expand({rows, kv_heads, q.size(2), -1});
   return attention(shape, q, gather(pages.keys), gather(pages.values), mask).reshape({rows, -1});
 }
 
@@ -111,7 +115,12 @@ at::Tensor seen_within(const at::Tensor& keys_S, const at::Tensor& positions_R1,
   return (keys_1S <= positions_R1).logical_and(keys_1S > positions_R1 - window);
 }
 
-AttentionPlan plan_rows(const Pass& pass, int64_t window, at::Device device) {
+at::Tensor mask_of(const at::Tensor& seen, const at::TensorOptions& options) {
+  const at::Tensor mask = at::zeros(seen.sizes(), options);
+  return mask.masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+}
+
+AttentionPlan plan_rows(const Pass& pass, int64_t window, const at::TensorOptions& options) {
   AttentionPlan plan;
   for (const Segment& s : pass.segments) {
     std::vector<RowRange> keys{{s.row, s.count}};
@@ -127,13 +136,14 @@ AttentionPlan plan_rows(const Pass& pass, int64_t window, at::Device device) {
                              .position = s.position,
                              .keys = std::move(keys),
                              .pages_P = {},
-                             .mask_NS = causal_mask(s.count, s.position, device),
-                             .window_NS = window_mask(s.count, s.position, window, device)});
+                             .mask_NS = causal_mask(s.count, s.position, options),
+                             .window_NS = window_mask(s.count, s.position, window, options)});
   }
   return plan;
 }
 
-AttentionPlan plan_paged(const Pass& pass, int64_t window, at::Device device) {
+AttentionPlan plan_paged(const Pass& pass, int64_t window, const at::TensorOptions& options) {
+  const at::Device device = options.device();
   AttentionPlan plan;
   const auto rows = static_cast<size_t>(pass.rows);
   std::vector<int64_t> slots(rows), order(rows), decode_rows, decode_positions;
@@ -155,8 +165,8 @@ AttentionPlan plan_paged(const Pass& pass, int64_t window, at::Device device) {
                              .position = s.position,
                              .keys = {},
                              .pages_P = upload(page_list(s, s.page_count()), device),
-                             .mask_NS = causal_mask(s.count, s.position, device),
-                             .window_NS = window_mask(s.count, s.position, window, device)});
+                             .mask_NS = causal_mask(s.count, s.position, options),
+                             .window_NS = window_mask(s.count, s.position, window, options)});
   }
   plan.slots_N = upload(slots, device);
   if (!decode_rows.empty()) {
@@ -172,8 +182,9 @@ AttentionPlan plan_paged(const Pass& pass, int64_t window, at::Device device) {
     plan.decode_pages_RP = to_device(tables.data(), {count, widest}, device);
     const at::Tensor seen = upload(decode_positions, device).unsqueeze(1);
     const at::Tensor keys_S = range_to(widest * kPageTokens, device);
-    plan.decode_mask_R11S = (keys_S.unsqueeze(0) <= seen).view({count, 1, 1, -1});
-    if (window > 0) plan.decode_window_R11S = seen_within(keys_S, seen, window).view({count, 1, 1, -1});
+    plan.decode_mask_R11S = mask_of(keys_S.unsqueeze(0) <= seen, options).view({count, 1, 1, -1});
+    if (window > 0)
+      plan.decode_window_R11S = mask_of(seen_within(keys_S, seen, window), options).view({count, 1, 1, -1});
   }
   if (!std::is_sorted(order.begin(), order.end())) plan.order_N = upload(order, device);
   return plan;

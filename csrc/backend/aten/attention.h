@@ -27,8 +27,10 @@ struct AttentionRows {
   int64_t row, count, position;
   std::vector<RowRange> keys;  // rows of the pass that hold positions 0 .. position+count-1, in order; empty when paged
   at::Tensor pages_P;          // int64 page table when paged
-  at::Tensor mask_NS;          // bool, true where a row sees a key; undefined when position is 0: plain causal
-  at::Tensor window_NS;        // the same within the model's window; undefined without one
+  // Added to scores, in the type of queries: 0 where a row sees a key, else -inf. Undefined when position is 0: plain
+  // causal.
+  at::Tensor mask_NS;
+  at::Tensor window_NS;  // the same within the model's window; undefined without one
 };
 
 // How the rows of a pass attend, the same for all layers.
@@ -42,13 +44,16 @@ struct AttentionPlan {
                        // outputs laid end to end; undefined: itself
 };
 
-// For inference: keys in pages. window: of the layers that have one; 0: none has.
-AttentionPlan plan_paged(const Pass& pass, int64_t window, at::Device device);
+// For inference: keys in pages. window: of the layers that have one; 0: none has. options: where, and the type of
+// queries.
+AttentionPlan plan_paged(const Pass& pass, int64_t window, const at::TensorOptions& options);
+// A mask of which `seen` (bool) says what is seen: made once, where the library would make one in each layer.
+at::Tensor mask_of(const at::Tensor& seen, const at::TensorOptions& options);
 // Of keys at positions keys_S, which a row at each of positions_R1 sees within the window.
 at::Tensor seen_within(const at::Tensor& keys_S, const at::Tensor& positions_R1, int64_t window);
 // For training: keys in the rows of the pass itself. A segment's are put together from slices of its ancestors' rows,
 // whose backward pass adds in a fixed order.
-AttentionPlan plan_rows(const Pass& pass, int64_t window, at::Device device);
+AttentionPlan plan_rows(const Pass& pass, int64_t window, const at::TensorOptions& options);
 
 // q: [N, heads, head_dim], k and v: [N, kv_heads, head_dim], after rope. Stores the rows' keys and values when there
 // are pages, which is for inference only: nothing is differentiated through them. Returns [N, heads * head_dim].

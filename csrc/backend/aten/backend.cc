@@ -84,7 +84,7 @@ at::Tensor sign_factors(const at::Tensor& counters_C) {
 
 class AtenBackend : public Backend {
  public:
-  explicit AtenBackend(const ModelConfig& config) : config_(config), placement_(placement_of(config)) {}
+  AtenBackend(const ModelConfig& config, const Placement& placement) : config_(config), placement_(placement) {}
 
   std::string describe() const override {
     std::string line(config_.device());
@@ -128,7 +128,7 @@ class AtenBackend : public Backend {
       for (const ParameterSet* set : sets) values.push_back(set->named[static_cast<size_t>(i)].value);
       at::Tensor gram_SS = grams_PSS[i];
       for_blocks(values, std::max<int64_t>(kBlock / n, 1024), [&](const std::vector<at::Tensor>& x, int64_t) {
-        const at::Tensor block_SN = at::stack(x).to(at::kDouble);
+        const at::Tensor block_SN = (n == 1 ? x[0].unsqueeze(0) : at::stack(x)).to(at::kDouble);
         gram_SS.addmm_(block_SN, block_SN.t());
       });
     }
@@ -186,20 +186,22 @@ class AtenBackend : public Backend {
 const BackendKind kAten(
     "cuda, cuda:N, aten", 0,
     [](const ModelConfig& c) { return c.device() == "aten" || c.device().starts_with("cuda"); },
-    [](const ModelConfig& c) -> std::unique_ptr<Backend> {
-      if (c.shape.experts > 0) {
-        refuse("\"" + std::string(c.device()) + "\" has no mixtures of experts: model.device = \"cpu\" computes them");
-      }
-      return std::make_unique<AtenBackend>(c);
-    });
+    [](const ModelConfig& c) { return make_aten_backend(c, placement_of(c)); });
 
 }  // namespace
+
+std::unique_ptr<Backend> make_aten_backend(const ModelConfig& config, const Placement& placement) {
+  if (config.shape.experts > 0) {
+    refuse("\"" + std::string(config.device()) + "\" has no mixtures of experts: model.device = \"cpu\" computes them");
+  }
+  return std::make_unique<AtenBackend>(config, placement);
+}
 
 template <typename T>
 at::Tensor to_device(const T* data, at::IntArrayRef shape, at::Device device) {
   const at::Tensor host =
       at::from_blob(const_cast<T*>(data), shape, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
-  return device.is_cpu() ? host.clone() : host.to(device);
+  return upload(host, device);
 }
 
 template at::Tensor to_device(const int32_t*, at::IntArrayRef, at::Device);

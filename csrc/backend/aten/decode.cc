@@ -65,7 +65,7 @@ DecodeSteps::Step& DecodeSteps::step_of(DecodeShape shape, int64_t angles, uint6
   }
   Step& step = steps_[shape];
   if (!step.inputs.defined()) {
-    const auto numbers = at::TensorOptions().dtype(at::kLong).device(device_);
+    const auto numbers = at::TensorOptions().dtype(at::kLong).device(options_.device());
     step.inputs = at::empty({shape.rows * (3 + shape.pages)}, numbers);
     step.keys_S = at::arange(shape.pages * kPageTokens, numbers);
   }
@@ -77,7 +77,8 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
   angles.reserve(pass.end);
   Step& step = step_of(shape, angles.positions(), weights);
   std::vector<int64_t> inputs = inputs_of(ids, pass, shape, scratch_page_);
-  step.inputs.copy_(at::from_blob(inputs.data(), {static_cast<int64_t>(inputs.size())}, at::kLong));
+  const at::Tensor host = at::from_blob(inputs.data(), {static_cast<int64_t>(inputs.size())}, at::kLong);
+  step.inputs.copy_(options_.device().is_cpu() ? host : host.pin_memory(), /*non_blocking=*/true);
 
   const auto [rows, width] = shape;
   const auto list = [&](int64_t i) { return step.inputs.narrow(0, i * rows, rows); };
@@ -87,10 +88,11 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
     fixed.angles = angles.at(positions_R);
     fixed.attention.slots_N = list(2);
     fixed.attention.decode_pages_RP = step.inputs.narrow(0, 3 * rows, rows * width).view({rows, width});
-    fixed.attention.decode_mask_R11S = (step.keys_S.unsqueeze(0) <= positions_R.unsqueeze(1)).view({rows, 1, 1, -1});
+    const at::Tensor past = step.keys_S.unsqueeze(0) <= positions_R.unsqueeze(1);
+    fixed.attention.decode_mask_R11S = mask_of(past, options_).view({rows, 1, 1, -1});
     if (window_ > 0) {
       const at::Tensor seen = seen_within(step.keys_S, positions_R.unsqueeze(1), window_);
-      fixed.attention.decode_window_R11S = seen.view({rows, 1, 1, -1});
+      fixed.attention.decode_window_R11S = mask_of(seen, options_).view({rows, 1, 1, -1});
     }
     const at::Tensor hidden_RH = run(list(0), fixed);
     if (!step.hidden_RH.defined()) step.hidden_RH = at::empty_like(hidden_RH);
@@ -117,7 +119,7 @@ at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, De
 }
 
 AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages)
-    : num_pages_(num_pages), window_(config.shape.window) {
+    : num_pages_(num_pages), window_(config.shape.window), placement_(placement) {
   // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
   keys_ = at::zeros({config.num_layers, (num_pages + 1) * kPageTokens, config.num_kv_heads, config.head_dim},
                     at::TensorOptions().dtype(placement.compute).device(placement.device));
@@ -136,14 +138,17 @@ void AtenPages::decode_in_fixed_shapes(bool on) {
   if (!on) return;
   const at::Device device = keys_.device();
   std::function<std::unique_ptr<Recorder>()> recorders;
-  if (device.is_cuda()) {  // where nothing can be recorded, the shapes would only cost
+  auto* make = placement_.make_recorder;
+  if (device.is_cuda()) {
     std::string problem;
-    auto* const make =
+    make =
         reinterpret_cast<decltype(&gyre_make_recorder)>(cuda_part("libgyre_graphs.so", "gyre_make_recorder", &problem));
-    if (make == nullptr) return;
+  }
+  if (!device.is_cpu()) {
+    if (make == nullptr) return;  // where nothing can be recorded, the shapes would only cost
     recorders = [make, index = device.index()] { return std::unique_ptr<Recorder>(make(index)); };
   }
-  steps_ = std::make_unique<DecodeSteps>(device, num_pages_, window_, std::move(recorders));
+  steps_ = std::make_unique<DecodeSteps>(placement_.options(), num_pages_, window_, std::move(recorders));
 }
 
 }  // namespace gyre

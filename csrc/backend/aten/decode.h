@@ -49,10 +49,10 @@ class DecodeSteps {
   using Run = std::function<at::Tensor(const at::Tensor& ids_R, const AtenPass& pass)>;
 
   // Rows that are too many write to `scratch_page`. `recorders` makes recorders; an empty one: nothing is recorded.
-  // window: of the layers that have one; 0: none has.
-  DecodeSteps(at::Device device, int64_t scratch_page, int64_t window,
+  // window: of the layers that have one; 0: none has. options: where, and the type of queries.
+  DecodeSteps(const at::TensorOptions& options, int64_t scratch_page, int64_t window,
               std::function<std::unique_ptr<Recorder>()> recorders)
-      : device_(device), scratch_page_(scratch_page), window_(window), recorders_(std::move(recorders)) {}
+      : options_(options), scratch_page_(scratch_page), window_(window), recorders_(std::move(recorders)) {}
 
   // The hidden states of the pass's rows, as `run` computes them in the shape. `weights` is another number whenever
   // parameters may lie elsewhere.
@@ -70,7 +70,7 @@ class DecodeSteps {
   };
   Step& step_of(DecodeShape shape, int64_t angles, uint64_t weights);
 
-  at::Device device_;
+  at::TensorOptions options_;
   int64_t scratch_page_, window_;
   std::function<std::unique_ptr<Recorder>()> recorders_;
   // What the recordings read besides their own inputs: where it lies elsewhere, they are of no use.

@@ -46,7 +46,8 @@ void shape_logits(const ModelConfig& config, at::Tensor& logits_RV) {
 }
 
 at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device) {
-  return to_device(ids.data(), {static_cast<int64_t>(ids.size())}, device).to(at::kLong);
+  const std::vector<int64_t> wide(ids.begin(), ids.end());
+  return to_device(wide.data(), {static_cast<int64_t>(wide.size())}, device);
 }
 
 void AngleTable::reserve(int64_t end) {
@@ -243,7 +244,7 @@ at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, Kv
         [&](const at::Tensor& ids_R, const AtenPass& fixed) { return run(ids_R, fixed, {}, &pages); });
   }
   return run(upload_ids(ids, placement_.device),
-             {plan_paged(pass, config_.shape.window, placement_.device), angles_.of(pass)}, pass.adapters, &pages);
+             {plan_paged(pass, config_.shape.window, placement_.options()), angles_.of(pass)}, pass.adapters, &pages);
 }
 
 // A block's output from its kept input; record: with its graph.
@@ -256,7 +257,7 @@ at::Tensor AtenNetwork::forward_block(size_t i, const AtenActivations& kept, boo
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
   require(!pass.dropout.on(), "dropout: the backend of device \"", config_.device(), "\" has none");
-  AtenPass shared{plan_rows(pass, config_.shape.window, placement_.device), angles_.of(pass)};
+  AtenPass shared{plan_rows(pass, config_.shape.window, placement_.options()), angles_.of(pass)};
   pass.adapters = own_rows(pass.rows);
   if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, pass.adapters, nullptr);
   auto kept = std::make_unique<AtenActivations>();

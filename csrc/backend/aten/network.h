@@ -23,7 +23,13 @@ namespace gyre {
 struct Placement {
   at::Device device;
   at::ScalarType compute;
+  Recorder* (*make_recorder)(int device) = nullptr;  // null: CUDA's, on a GPU
+
+  at::TensorOptions options() const { return at::TensorOptions().device(device).dtype(compute); }
 };
+
+// The backend there, of a configuration whatever device that names.
+std::unique_ptr<Backend> make_aten_backend(const ModelConfig& config, const Placement& placement);
 
 // A copy on the device of numbers from the host.
 template <typename T>
@@ -42,6 +48,7 @@ class AtenPages : public KvPages {
 
  private:
   int64_t num_pages_, window_;
+  Placement placement_;
   at::Tensor keys_, values_;
   std::unique_ptr<DecodeSteps> steps_;
 };

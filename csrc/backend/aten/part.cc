@@ -69,7 +69,7 @@ at::Tensor AtenPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPag
   if (adapter_ != nullptr) require_gathered(*adapter_, !lora_.empty());
   prepare();
   const auto& pages = dynamic_cast<AtenPages&>(kv);
-  const AtenPass shared{plan_paged(pass, config_.shape.window, placement_.device), angles_.of(pass)};
+  const AtenPass shared{plan_paged(pass, config_.shape.window, placement_.options()), angles_.of(pass)};
   at::Tensor x_NH = parallel_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
     return root_.embed_VH.index_select(0, upload_ids(rows, placement_.device));
   });

@@ -6,6 +6,7 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -31,13 +32,13 @@ void for_chunks(std::span<const Target> targets, int64_t vocab, at::Device devic
   const auto most = static_cast<size_t>(chunk_rows(vocab));
   for (size_t begin = 0; begin < targets.size(); begin += most) {
     const size_t count = std::min(most, targets.size() - begin);
-    std::vector<int64_t> rows, tokens;
-    for (const Target& t : targets.subspan(begin, count)) {
-      rows.push_back(t.row);
-      tokens.push_back(t.token);
+    std::vector<int64_t> numbers(2 * count);
+    for (size_t i = 0; i < count; ++i) {
+      numbers[i] = targets[begin + i].row;
+      numbers[count + i] = targets[begin + i].token;
     }
-    const auto n = static_cast<int64_t>(count);
-    body(Chunk{begin, count, to_device(rows.data(), {n}, device), to_device(tokens.data(), {n}, device)});
+    const at::Tensor both_2R = to_device(numbers.data(), {2, static_cast<int64_t>(count)}, device);
+    body(Chunk{begin, count, both_2R.select(0, 0), both_2R.select(0, 1)});
   }
 }
 
@@ -47,18 +48,32 @@ void append(const at::Tensor& values_R, std::vector<float>& out) {
   out.insert(out.end(), values, values + host.numel());
 }
 
-// The scores of a chunk from its logits over temperature.
-void append_scores(const at::Tensor& z_RV, const Chunk& chunk, bool want_entropy, Scores& out) {
+// Of each row of logits over temperature.
+struct RowSums {
+  at::Tensor logsumexp_R1, mean_R1;  // the mean logit under the softmax; undefined unless it is wanted
+};
+
+// The scores of a chunk from its logits over temperature: one copy to the host.
+RowSums append_scores(const at::Tensor& z_RV, const Chunk& chunk, bool want_entropy, Scores& out) {
   const at::Tensor logsumexp_R = at::logsumexp(z_RV, 1);
-  at::Tensor mean_R = at::zeros_like(logsumexp_R), entropy_R = mean_R;
+  std::vector<at::Tensor> columns{logsumexp_R, z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R};
+  at::Tensor mean_R;
   if (want_entropy) {
     mean_R = at::exp(z_RV - logsumexp_R.unsqueeze(1)).mul_(z_RV).sum(1);
-    entropy_R = logsumexp_R - mean_R;
+    columns.insert(columns.end(), {mean_R, logsumexp_R - mean_R});
   }
-  append(logsumexp_R, out.logsumexp);
-  append(z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R, out.logprobs);
-  append(mean_R, out.mean_logit);
-  append(entropy_R, out.entropies);
+  const at::Tensor host = at::stack(columns).to(at::kCPU);
+  const float* values = host.const_data_ptr<float>();
+  for (std::vector<float>* column : {&out.logsumexp, &out.logprobs, &out.mean_logit, &out.entropies}) {
+    const bool wanted = want_entropy || column == &out.logsumexp || column == &out.logprobs;
+    if (wanted) {
+      column->insert(column->end(), values, values + chunk.count);
+      values += chunk.count;
+    } else {
+      column->resize(column->size() + chunk.count);
+    }
+  }
+  return {logsumexp_R.unsqueeze(1), want_entropy ? mean_R.unsqueeze(1) : mean_R};
 }
 
 // Adds the support's tokens and its outcomes to the scores of a chunk.
@@ -71,21 +86,24 @@ void append_outcomes(const at::Tensor& z_RV, const at::Tensor& ids_RK, Scores& o
   append(at::cat({z_RV.gather(1, ids_RK), others_R1}, 1) - at::logsumexp(z_RV, 1, true), out.outcomes);
 }
 
-// One number per row of the chunk as a column, or zeros.
-at::Tensor column(std::span<const float> values, const Chunk& chunk) {
-  if (values.empty()) return at::zeros_like(chunk.rows_R, at::kFloat).unsqueeze(1);
-  return to_device(values.data(), {static_cast<int64_t>(chunk.count), 1}, chunk.rows_R.device());
+// The derivatives of log-probs and of entropies, a column each.
+at::Tensor slopes_of(const ScoreGradient& gradient, const Chunk& chunk) {
+  std::vector<float> both(2 * chunk.count);  // zeros where there are none
+  std::ranges::copy(gradient.d_logprob, both.begin());
+  std::ranges::copy(gradient.d_entropy, both.begin() + static_cast<ptrdiff_t>(chunk.count));
+  return to_device(both.data(), {2, static_cast<int64_t>(chunk.count), 1}, chunk.rows_R.device());
 }
 
 // With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
 // `lora`, of scale `scale`: the adapter's beside the head; undefined tensors for none.
 void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double scale, const at::Tensor& rows_RH,
                     const at::Tensor& z_RV, const at::Tensor& ids_RK, const Chunk& chunk, float inverse_temperature,
-                    const Scores& scores, const ScoreGradient& gradient, const gyre_shape& shape) {
+                    const RowSums& sums, const ScoreGradient& gradient, const gyre_shape& shape) {
   const int64_t vocab = head_VH.size(0);
-  const at::Tensor d_logprob_R1 = column(gradient.d_logprob, chunk);
-  at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
-  d_RV.mul_((z_RV - column(scores.mean_logit, chunk)).mul_(column(gradient.d_entropy, chunk)).add_(d_logprob_R1));
+  const at::Tensor slopes_2R1 = slopes_of(gradient, chunk);
+  const at::Tensor d_logprob_R1 = slopes_2R1[0];
+  at::Tensor d_RV = at::exp(z_RV - sums.logsumexp_R1).neg_();
+  d_RV.mul_((z_RV - sums.mean_R1).mul_(slopes_2R1[1]).add_(d_logprob_R1));
   const at::Tensor at_target_R =
       at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
   d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
@@ -93,7 +111,7 @@ void chunk_backward(const at::Tensor& head_VH, const LoraTensors& lora, double s
     const int64_t k = ids_RK.size(1);
     const at::Tensor slopes = to_device(gradient.slopes.data(), {ids_RK.size(0), k + 1}, z_RV.device());
     const at::Tensor all_RV = slopes.narrow(1, k, 1).expand_as(z_RV).scatter(1, ids_RK, slopes.narrow(1, 0, k));
-    d_RV.add_(at::exp(z_RV - column(scores.logsumexp, chunk)).mul_(all_RV));
+    d_RV.add_(at::exp(z_RV - sums.logsumexp_R1).mul_(all_RV));
   }
   d_RV.mul_(inverse_temperature);
   if (shape.logit_cap != 0) d_RV.mul_(1 - (z_RV / (inverse_temperature * shape.logit_cap)).square());
@@ -135,7 +153,7 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
     const at::Tensor rows_RH = hidden_NH.index_select(0, chunk.rows_R);
     const at::Tensor z_RV = logits_of(rows_RH).mul_(inverse_temperature);
     Scores scores;
-    append_scores(z_RV, chunk, true, scores);
+    const RowSums sums = append_scores(z_RV, chunk, true, scores);
     at::Tensor ids_RK;
     if (const auto k = static_cast<size_t>(support.k); k > 0) {
       const std::span<const int32_t> ids = support.ids.subspan(chunk.begin * k, chunk.count * k);
@@ -147,7 +165,7 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
     for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
       gradient.gradients->enter(kRoot);
       chunk_backward(parameters_.root.head_VH, lora, config_.lora.scale, rows_RH, z_RV, ids_RK, chunk,
-                     inverse_temperature, scores, gradient, config_.shape);
+                     inverse_temperature, sums, gradient, config_.shape);
     }
   });
 }
