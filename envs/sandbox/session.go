@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"gyre/internal/coprocess"
@@ -79,9 +80,7 @@ func Open(ctx context.Context, c SessionConfig) (*Session, error) {
 	process, err := coprocess.Start(command, coprocess.Limits{Line: 8 << 20, Stderr: 4 << 10})
 	if err != nil {
 		os.Remove(root)
-		return nil, fmt.Errorf("sandbox: %s does not start in namespaces of its own: %w (a session takes a kernel "+
-			"that gives them to users: sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces; "+
-			"in Docker --security-opt seccomp=unconfined)", c.Python, err)
+		return nil, noNamespaces(fmt.Errorf("%s does not start in some: %w", c.Python, err))
 	}
 	s := &Session{process, root}
 	environment := c.Env
@@ -92,10 +91,18 @@ func Open(ctx context.Context, c SessionConfig) (*Session, error) {
 		"root": root, "folder": c.Folder, "files": noNil(c.Files), "environment": environment, "network": c.Network,
 		"memory": c.MemoryMiB << 20, "disk": c.DiskMiB << 20, "filter": filter,
 	})
+	if err != nil && strings.Contains(err.Error(), "PermissionError") {
+		err = noNamespaces(err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+func noNamespaces(err error) error {
+	return fmt.Errorf("sandbox: a session takes namespaces of its own (sysctl kernel.unprivileged_userns_clone and "+
+		"user.max_user_namespaces; in Docker --security-opt seccomp=unconfined): %w (%w)", err, ErrNoWalls)
 }
 
 func noNil(files []File) []File {
