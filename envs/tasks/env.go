@@ -30,7 +30,7 @@ type options struct {
 func init() {
 	envs.Register(envs.Native("tasks", options{Commands: 20, MaxCalls: 10, Shown: 4000, MemoryMiB: 4096, DiskMiB: 256,
 		Python: "python3"}, newGame)("tasks", "tasks in folders (Harbor, Terminal-Bench): a shell, a file tool and tests "+
-		"that judge", 10, 300, nil))
+		"that judge", 1000, 300, nil))
 }
 
 // slots bound how many sessions work at once: time limits are for one that has a processor.
@@ -133,6 +133,14 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 		judged.Info["tool_calls"] = 1
 	}
 	return judged, nil
+}
+
+// Finish lets the tests judge what an agent has left that may say no more.
+func (g *game) Finish(ctx context.Context) (envs.Result, error) {
+	if !g.Running() {
+		return envs.Result{}, envs.ErrNotRunning
+	}
+	return g.judge(ctx)
 }
 
 // left is the time that the task still has for tools.
