@@ -14,7 +14,7 @@ import (
 )
 
 type options struct {
-	Path      string   `option:"path" doc:"folder of a task, or of folders of tasks, played in the order of their names; empty: generated tasks"`
+	Path      string   `option:"path" doc:"folder of a task, or of folders of tasks, in the order of names; empty: generated tasks"`
 	Tasks     []string `option:"tasks" doc:"names of the tasks of path that are played; none: all"`
 	Families  []string `option:"families" doc:"of generated tasks; none: all"`
 	Network   bool     `option:"network" doc:"programs of a task reach what this machine reaches"`

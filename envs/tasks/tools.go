@@ -16,7 +16,8 @@ const (
 
 func (g *game) tools() []tools.Tool {
 	file := tools.Texts([2]string{"action", "read, write or replace"}, [2]string{"path", "the file"},
-		[2]string{"text", "what is written, or put in the place of old"}, [2]string{"old", "text that stands in the file once"})
+		[2]string{"text", "what is written, or put in the place of old"},
+		[2]string{"old", "text that stands in the file once"})
 	file["required"] = []string{"action", "path"}
 	file["properties"].(map[string]any)["action"].(map[string]any)["enum"] = []string{"read", "write", "replace"}
 	return []tools.Tool{

@@ -89,8 +89,8 @@ func makeFolders(d dice) made {
 			names[0], names[1], names[2])
 	}
 	return made{
-		instruction: fmt.Sprintf("Make the folders %[1]s/%[2]s1 to %[1]s/%[2]s%[4]d, and in each a file %[3]s.txt that holds "+
-			"the folder's number.", names[0], names[1], names[2], count),
+		instruction: fmt.Sprintf("Make the folders %[1]s/%[2]s1 to %[1]s/%[2]s%[4]d, and in each a file %[3]s.txt that "+
+			"holds the folder's number.", names[0], names[1], names[2], count),
 		tests: tests,
 		solution: fmt.Sprintf("for i in $(seq %d); do mkdir -p %s/%s$i; echo $i > %s/%s$i/%s.txt; done", count, names[0],
 			names[1], names[0], names[1], names[2]),
