@@ -113,10 +113,7 @@ func swapColumns(d dice) made {
 
 func uniqueWords(d dice) made {
 	list, file := d.some(d.number(3, 7)), d.word()+".txt"
-	var text []string
-	for _, w := range append(list, list[:2]...) {
-		text = append(text, w)
-	}
+	text := slices.Concat(list, list[:2])
 	d.Shuffle(len(text), func(i, j int) { text[i], text[j] = text[j], text[i] })
 	slices.Sort(list)
 	out, flag := "unique.txt", ""

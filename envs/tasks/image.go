@@ -114,7 +114,7 @@ func copyFiles(folder fs.FS, t *Task, words []string) error {
 			found = []string{"."}
 		}
 		if err != nil || len(found) == 0 {
-			return fmt.Errorf("COPY %s: no such file", pattern)
+			return fmt.Errorf("%s, which is to be copied: no such file", pattern)
 		}
 		sources = append(sources, found...)
 	}
