@@ -30,7 +30,7 @@ func prepare(folder fs.FS, t *Task, image string) error {
 	}
 	for _, line := range instructions(string(content)) {
 		if err := line.apply(folder, t); err != nil {
-			return fmt.Errorf("Dockerfile, line %d: %w", line.number, err)
+			return fmt.Errorf("the Dockerfile, line %d: %w", line.number, err)
 		}
 	}
 	return nil
