@@ -55,6 +55,13 @@ type Solver interface {
 	Solve() ([]string, bool)
 }
 
+// Finisher is implemented by environments that judge what an episode has come to at its end, however it ends.
+type Finisher interface {
+	// Finish is called where the policy may say no more (turns, actions, length) and the environment has not ended the
+	// episode. The result, which is Done, belongs to the last reply.
+	Finish(ctx context.Context) (Result, error)
+}
+
 // DataSet is implemented by environments that play the rows of a file: consecutive seeds from the option first_seed on
 // play each of them once.
 type DataSet interface {

@@ -91,7 +91,7 @@ func TestContract(t *testing.T) {
 				return true
 			}
 			episodes := 40
-			if spec.Type == "deepcoder" { // each starts processes
+			if spec.Type == "deepcoder" || spec.Type == "tasks" { // each starts processes
 				episodes = 4
 			}
 			if err := quick.Check(property, &quick.Config{MaxCount: episodes}); err != nil {

@@ -16,5 +16,6 @@ import (
 	_ "gyre/envs/sokoban"
 	_ "gyre/envs/static"
 	_ "gyre/envs/sudoku"
+	_ "gyre/envs/tasks"
 	_ "gyre/envs/tools"
 )

@@ -43,6 +43,9 @@ import (
 	"gyre/envs"
 )
 
+//go:embed walls.py
+var walls string
+
 //go:embed runner.py
 var runner string
 
@@ -119,16 +122,10 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 		return nil, fmt.Errorf("sandbox: expected at least a second, 64 MiB of memory and isolation full or limits, "+
 			"got %ds, %d MiB and %q", c.Seconds, c.MemoryMiB, c.Isolation)
 	}
-	path, err := exec.LookPath(c.Python)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox: programs run in Python: %w; install it or name another interpreter", err)
+	var err error
+	if c.Python, err = interpreter(ctx, c.Python); err != nil {
+		return nil, err
 	}
-	// The interpreter itself, not a script of some version manager that looks for it every time.
-	itself, err := exec.CommandContext(ctx, path, "-I", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		return nil, fmt.Errorf("sandbox: %s does not run: %w", path, err)
-	}
-	c.Python = string(bytes.TrimSpace(itself))
 	s := &Sandbox{config: c, output: 1 << 20, disk: 16 << 20, slots: make(chan struct{}, runtime.NumCPU())}
 	if c.Isolation == Full {
 		if s.filter, err = systemCalls(); err == nil {
@@ -144,6 +141,19 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 		}
 	}
 	return s, nil
+}
+
+// interpreter finds the interpreter itself, not a script of some version manager that looks for it every time.
+func interpreter(ctx context.Context, name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("sandbox: programs run in Python: %w; install it or name another interpreter", err)
+	}
+	itself, err := exec.CommandContext(ctx, path, "-I", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		return "", fmt.Errorf("sandbox: %s does not run: %w", path, err)
+	}
+	return string(bytes.TrimSpace(itself)), nil
 }
 
 // Shared returns the sandbox of a configuration, which is made and proven once per process.
@@ -212,7 +222,7 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	// The runner ends each call in time by itself; this is for a runner that hangs.
 	timed, cancel := context.WithTimeout(ctx, 10*time.Second+time.Duration(len(job.Calls))*(clock+time.Second))
 	defer cancel()
-	command := exec.CommandContext(timed, s.config.Python, "-I", "-B", "-c", runner)
+	command := exec.CommandContext(timed, s.config.Python, "-I", "-B", "-c", walls+runner)
 	command.Dir = scratch
 	command.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + scratch, "TMPDIR=" + scratch, "LANG=C.UTF-8", "PYTHONHASHSEED=0",

@@ -103,6 +103,56 @@ func systemCalls() ([][4]uint32, error) {
 	return code, nil
 }
 
+// apart are the system calls that fail in a session, whose programs may start others: they reach the kernel, other
+// processes' memory, or what a namespace is made of.
+var apart = []uint32{
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_UNSHARE,
+	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE,
+	unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_MOUNT_SETATTR,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEYCTL,
+	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_IO_URING_SETUP, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
+	unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON,
+}
+
+// sessionCalls assembles the filter of a session, as systemCalls does that of a program.
+func sessionCalls() ([][4]uint32, error) {
+	arch, ok := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
+	if !ok {
+		return nil, fmt.Errorf("%w, on amd64 or arm64", ErrNoWalls)
+	}
+	const (
+		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		least  = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		bit    = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+		result = unix.BPF_RET | unix.BPF_K
+
+		namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	)
+	code := [][4]uint32{
+		{load, 0, 0, 4}, {equal, 1, 0, arch}, {result, 0, 0, kill}, // offsets as in systemCalls
+		{load, 0, 0, 0}, {least, 0, 1, 0x40000000}, {result, 0, 0, kill},
+	}
+	for _, call := range apart {
+		code = append(code, [4]uint32{equal, 0, 1, call}, [4]uint32{result, 0, 0, deny})
+	}
+	return append(code,
+		[4]uint32{equal, 0, 1, unix.SYS_CLONE3}, [4]uint32{result, 0, 0, absent}, // its flags cannot be seen
+		[4]uint32{equal, 0, 3, unix.SYS_CLONE}, [4]uint32{load, 0, 0, 16}, [4]uint32{bit, 0, 1, namespaces},
+		[4]uint32{result, 0, 0, deny}, [4]uint32{result, 0, 0, allow}), nil
+}
+
+// separate gives a session namespaces of its own: users, mounts, processes and, without network, interfaces.
+func separate(command *exec.Cmd, network bool) {
+	isolate(command, true)
+	command.Cancel = nil
+	command.SysProcAttr.Cloneflags |= unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if !network {
+		command.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
+	}
+}
+
 // isolate makes a command's end the end of its children too, and lets it mount file systems where that is asked.
 // In the namespace of its own it is root, which may do no more outside than this process may.
 func isolate(command *exec.Cmd, apart bool) {

@@ -13,11 +13,15 @@ import (
 	"gyre/internal/nearest"
 )
 
-// Tool is something that a policy may call. Its argument is one text.
+// Tool is something that a policy may call. Its argument is one text, unless it has a schema.
 type Tool struct {
 	Name, Description, Argument, Meaning string
 	// Use returns what the policy is shown. An error is a failure of the tool itself and ends the episode.
 	Use func(ctx context.Context, argument string) (string, error)
+
+	Schema map[string]any // of the arguments, in place of Argument and Meaning
+	// Call takes the place of Use where there is a schema, which it holds the arguments against.
+	Call func(ctx context.Context, arguments map[string]any) (says string, valid bool, err error)
 }
 
 // Conversation is the half of an environment that offers tools: a policy calls them as often as it likes and then
@@ -75,12 +79,7 @@ var calls = regexp.MustCompile(`(?s)` + openCall + `(.*?)(?:` + closeCall + `|$)
 // \boxed{}.
 func readReply(reply string, limit int) []string {
 	reply = answer.AfterThought(reply)
-	var actions []string
-	for _, match := range calls.FindAllStringSubmatch(reply, -1) {
-		if text := strings.TrimSpace(match[1]); text != "" && len(actions) < limit {
-			actions = append(actions, openCall+text+closeCall)
-		}
-	}
+	actions := Calls(reply, limit)
 	if actions != nil || limit < 1 {
 		return actions
 	}
@@ -91,6 +90,16 @@ func readReply(reply string, limit int) []string {
 		return []string{boxed}
 	}
 	return nil
+}
+
+// Calls are the actions of a reply that call tools, at most limit of them.
+func Calls(reply string, limit int) (actions []string) {
+	for _, match := range calls.FindAllStringSubmatch(reply, -1) {
+		if text := strings.TrimSpace(match[1]); text != "" && len(actions) < limit {
+			actions = append(actions, openCall+text+closeCall)
+		}
+	}
+	return actions
 }
 
 // writeReply writes tool calls, or an answer, as readReply reads them.
@@ -112,6 +121,9 @@ func CallOf(t Tool, argument string) string {
 	return fmt.Sprintf(`%s{"name": %q, "arguments": %s}%s`, openCall, t.Name, strings.TrimSpace(arguments.String()),
 		closeCall)
 }
+
+// IsCall tells whether an action calls a tool.
+func IsCall(action string) bool { return strings.HasPrefix(action, openCall) }
 
 // Call carries out an action that calls a tool; any other action is not its business (isCall is false). An action
 // before Ask or after the answer is envs.ErrNotRunning.
@@ -160,7 +172,12 @@ func (c *Conversation) invoke(ctx context.Context, text string) (name, says stri
 		}
 		var arguments map[string]any
 		if json.Unmarshal(call.Arguments, &arguments) != nil {
-			return t.Name, fmt.Sprintf("error: arguments must be an object with %q", t.Argument), false, nil
+			return t.Name, strings.TrimSuffix(fmt.Sprintf("error: arguments must be an object with %q", t.Argument),
+				` with ""`), false, nil
+		}
+		if t.Call != nil {
+			says, valid, err = t.Call(ctx, arguments)
+			return t.Name, says, valid && err == nil, err
 		}
 		argument, ok := arguments[t.Argument].(string)
 		if !ok || len(arguments) != 1 {
@@ -178,18 +195,33 @@ func (c *Conversation) invoke(ctx context.Context, text string) (name, says stri
 func (c *Conversation) specs() []envs.Tool {
 	specs := make([]envs.Tool, len(c.Offered))
 	for i, t := range c.Offered {
-		specs[i] = envs.Tool{Name: t.Name, Description: t.Description, Parameters: map[string]any{
-			"type":       "object",
-			"properties": map[string]any{t.Argument: map[string]any{"type": "string", "description": t.Meaning}},
-			"required":   []string{t.Argument},
-		}}
+		specs[i] = envs.Tool{Name: t.Name, Description: t.Description, Parameters: t.Schema}
+		if t.Schema == nil {
+			specs[i].Parameters = Texts([2]string{t.Argument, t.Meaning})
+		}
 	}
 	return specs
+}
+
+// Texts is the schema of an object of texts, all of them required: their names and what they mean.
+func Texts(arguments ...[2]string) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, a := range arguments {
+		properties[a[0]] = map[string]any{"type": "string", "description": a[1]}
+		required = append(required, a[0])
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
 func (c *Conversation) instruction() string {
 	text := "Answer the question."
 	for _, t := range c.Offered {
+		if t.Schema != nil {
+			schema, _ := json.Marshal(t.Schema) // of maps, lists and texts: it can be written
+			text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": …}%s; "+
+				"the schema of its arguments is %s.", t.Name, openCall, t.Name, closeCall, schema)
+			continue
+		}
 		text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": {%q: "+
 			"\"…\"}}%s, where %q is %s.", t.Name, openCall, t.Name, t.Argument, closeCall, t.Argument, t.Meaning)
 	}

@@ -41,11 +41,14 @@ type Limits struct {
 	Stderr int // of the end of its standard error
 }
 
-// Start starts a command whose path, arguments and environment are set. What it starts belongs to a process group of
+// Start starts a command whose path, arguments, environment and, where it needs them, attributes are set. What it starts belongs to a process group of
 // its own.
 func Start(command *exec.Cmd, limits Limits) (*Process, error) {
 	p := &Process{command: command, stderr: child.KeepWords(limits.Stderr)}
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
+	if command.SysProcAttr == nil {
+		command.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	command.SysProcAttr.Setpgid = true // so that what it starts ends with it
 	command.WaitDelay = time.Second                           // for pipes that something else keeps open
 	command.Stderr = p.stderr
 	var err error

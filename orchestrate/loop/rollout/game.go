@@ -128,24 +128,37 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		out.actions = append(out.actions, action)
 		g.numActions++
 		g.actionsLeft--
-		reward, components := g.weights.apply(result)
-		out.reward += reward
-		out.components = append(out.components, components...)
-		if err := envs.CheckReward(g.earned + out.reward); err != nil {
-			g.fail(fmt.Errorf("action %q: the rewards of the episode add up to %w", action, err))
-			break
-		}
-		info["action_is_valid"] = envs.Indicator(result.Valid)
-		info["action_is_effective"] = envs.Indicator(result.Effective)
-		maps.Copy(info, result.Info)
-		if result.Done {
-			g.stop, g.success, g.unjudged = episode.Terminated, result.Success, result.Unjudged
+		if g.add(&out, info, result); g.stop != "" {
 			break
 		}
 	}
 	if g.stop == "" && g.actionsLeft <= 0 {
 		g.stop = episode.Actions
 	}
+	g.settle(out, info)
+	return out
+}
+
+// add adds what the environment says of an action, or of the whole episode at its end.
+func (g *game) add(out *outcome, info map[string]float64, result envs.Result) {
+	reward, components := g.weights.apply(result)
+	out.reward += reward
+	out.components = append(out.components, components...)
+	if err := envs.CheckReward(g.earned + out.reward); err != nil {
+		g.fail(fmt.Errorf("action %q: the rewards of the episode add up to %w",
+			strings.Join(out.actions[max(0, len(out.actions)-1):], ""), err))
+		return
+	}
+	info["action_is_valid"] = envs.Indicator(result.Valid)
+	info["action_is_effective"] = envs.Indicator(result.Effective)
+	maps.Copy(info, result.Info)
+	if result.Done {
+		g.stop, g.success, g.unjudged = episode.Terminated, result.Success, result.Unjudged
+	}
+}
+
+// settle notes what a turn, or the end of the episode, has earned.
+func (g *game) settle(out outcome, info map[string]float64) {
 	g.earned += out.reward
 	if g.unjudged {
 		var known bool
@@ -153,7 +166,26 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		g.unjudged = !known
 	}
 	g.record(info, out.invalid)
-	return out
+}
+
+// conclude asks an environment that judges the end of an episode for its result, where the policy may say no more.
+func (g *game) conclude(ctx context.Context) (out outcome, judged bool) {
+	finisher, ok := g.env.(envs.Finisher)
+	if !ok || g.failure != nil || g.stop == episode.Terminated {
+		return out, false
+	}
+	result, err := call(ctx, g, func(ctx context.Context, _ envs.Env) (envs.Result, error) {
+		result, err := finisher.Finish(ctx)
+		return result, errors.Join(err, result.Check())
+	})
+	if err == nil {
+		info := map[string]float64{}
+		g.add(&out, info, result)
+		delete(info, "action_is_valid") // no action of the policy's
+		delete(info, "action_is_effective")
+		g.settle(out, info)
+	}
+	return out, err == nil
 }
 
 // record adds a turn's info to the metrics of the episode. Numbers that no metric can hold are left out.

@@ -192,10 +192,10 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 		actions: out.actions, reward: out.reward})
 	switch {
 	case r.game.stop != "":
-		r.finish(r.game.stop)
+		r.conclude(ctx, r.game.stop, reply)
 		return nil
 	case len(r.turns) >= r.source.MaxTurns:
-		r.finish(episode.Turns)
+		r.conclude(ctx, episode.Turns, reply)
 		return nil
 	}
 	state, err := call(ctx, &r.game, func(_ context.Context, env envs.Env) (envs.Observation, error) {
@@ -213,9 +213,22 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 		return fmt.Errorf("%s: prompt of turn %d: %w", r, r.pending.turn, err)
 	}
 	if !fits {
-		r.finish(episode.Length) // without the prompt that nobody would answer
+		r.conclude(ctx, episode.Length, reply) // without the prompt that nobody would answer
 	}
 	return nil
+}
+
+// conclude ends the episode after its last reply, which an environment that judges the end may reward.
+func (r *runner) conclude(ctx context.Context, stop string, reply []int32) {
+	out, judged := r.game.conclude(ctx)
+	if judged {
+		r.player.weights.credit(&r.transcript, out, r.player.lengths(reply))
+		r.turns[len(r.turns)-1].reward += out.reward
+	}
+	if judged || r.failed() {
+		stop = r.game.stop
+	}
+	r.finish(stop)
 }
 
 // prefix opens every reply.

@@ -1,0 +1,157 @@
+package tasks
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"gyre/envs"
+	"gyre/envs/sandbox"
+)
+
+// Task is what a folder says. Nobody may change it.
+type Task struct {
+	Name        string
+	Instruction string
+	Folder      string // where the agent starts
+	Files       []sandbox.File
+	Env         map[string]string
+	Agent       time.Duration // for all that the agent's tools do
+	MemoryMiB   int           // 0: as the environment's options say
+	DiskMiB     int
+	Offline     bool          // even if the environment gives its episodes the network
+	Trial       sandbox.Trial // without the names of files of rewards
+	Solution    string        // of the expert; "": there is none
+	judge       func(sandbox.Said) (outcome, error)
+}
+
+// The layouts by the file that tells them.
+var layouts = []struct {
+	file string
+	read func(fs.FS, *Task) error
+}{{"task.toml", readHarbor}, {"task.yaml", readTerminalBench}}
+
+// Read reads a task from its folder.
+func Read(folder fs.FS, name string) (*Task, error) {
+	for _, layout := range layouts {
+		if _, err := fs.Stat(folder, layout.file); err != nil {
+			continue
+		}
+		t := &Task{Name: name, Folder: "/app", Env: map[string]string{}}
+		if err := layout.read(folder, t); err != nil {
+			return nil, fmt.Errorf("task %s: %w", name, err)
+		}
+		if strings.TrimSpace(t.Instruction) == "" {
+			return nil, fmt.Errorf("task %s: the instruction is empty", name)
+		}
+		return t, nil
+	}
+	return nil, fmt.Errorf("task %s: no task.toml (Harbor) and no task.yaml (Terminal-Bench)", name)
+}
+
+// readAll reads a folder that is a task, or whose folders are, in the order of their names.
+func readAll(dir string) ([]*Task, error) {
+	root := os.DirFS(dir)
+	for _, layout := range layouts {
+		if _, err := fs.Stat(root, layout.file); err == nil {
+			task, err := Read(root, path.Base(dir))
+			return []*Task{task}, err
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []*Task
+	var problems []error
+	for _, entry := range entries {
+		if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		folder, err := fs.Sub(root, entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		task, err := Read(folder, entry.Name())
+		all, problems = append(all, task), append(problems, err)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: neither a task nor a folder of tasks", dir)
+	}
+	return all, errors.Join(problems...)
+}
+
+// filesIn are the files of a folder, for a place in the session.
+func filesIn(folder fs.FS, dir, place string) (files []sandbox.File, err error) {
+	err = fs.WalkDir(folder, dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		within := name
+		if dir != "." {
+			within = strings.TrimPrefix(name, dir)
+		}
+		file, err := fileOf(folder, name, path.Join(place, within))
+		files = append(files, file)
+		return err
+	})
+	return files, err
+}
+
+func fileOf(folder fs.FS, name, place string) (sandbox.File, error) {
+	info, err := fs.Stat(folder, name)
+	if err != nil {
+		return sandbox.File{}, err
+	}
+	content, err := fs.ReadFile(folder, name)
+	return sandbox.File{Path: place, Mode: info.Mode().Perm(), Content: content}, err
+}
+
+// text reads a file that may be missing.
+func text(folder fs.FS, name string) (string, error) {
+	content, err := fs.ReadFile(folder, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(content), err
+}
+
+// seconds are a limit of a task's file.
+func seconds(what string, given, otherwise float64) (time.Duration, error) {
+	given = cmp.Or(given, otherwise)
+	if !(given > 0 && given <= 1e6) {
+		return 0, fmt.Errorf("%s is %g, expected seconds up to 1000000", what, given)
+	}
+	return time.Duration(given * float64(time.Second)), nil
+}
+
+// source gives the task of a seed: of a list, or made by a family.
+type source func(seed int64) (*Task, error)
+
+func newSource(o *options) (source, error) {
+	if o.Path == "" {
+		return generated(o.Families)
+	}
+	all, err := envs.Shared(folderKey(envs.FileKey(o.Path)), func() ([]*Task, error) { return readAll(o.Path) })
+	if err != nil {
+		return nil, fmt.Errorf("option path: %w", err)
+	}
+	if len(o.Tasks) > 0 {
+		named := func(t *Task) bool { return !slices.Contains(o.Tasks, t.Name) }
+		for _, name := range o.Tasks {
+			if !slices.ContainsFunc(all, func(t *Task) bool { return t.Name == name }) {
+				return nil, fmt.Errorf("option tasks: %s has no task %q", o.Path, name)
+			}
+		}
+		all = slices.DeleteFunc(slices.Clone(all), named)
+	}
+	return func(seed int64) (*Task, error) { return envs.At(all, seed), nil }, nil
+}
+
+type folderKey string
