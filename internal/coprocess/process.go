@@ -49,7 +49,7 @@ func Start(command *exec.Cmd, limits Limits) (*Process, error) {
 		command.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	command.SysProcAttr.Setpgid = true // so that what it starts ends with it
-	command.WaitDelay = time.Second                           // for pipes that something else keeps open
+	command.WaitDelay = time.Second    // for pipes that something else keeps open
 	command.Stderr = p.stderr
 	var err error
 	if p.input, err = command.StdinPipe(); err != nil {
