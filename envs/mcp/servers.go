@@ -121,29 +121,37 @@ func (c Config) list() (tools []Tool, err error) {
 	return tools, nil
 }
 
-func (c Config) listOne(server Server) (tools []Tool, err error) {
+func (c Config) listOne(server Server) ([]Tool, error) {
 	ctx, cancel := c.limit(context.Background())
 	defer cancel()
 	s, err := begin(ctx, server)
 	if err != nil {
 		return nil, err
 	}
-	defer s.end(true)
+	tools, err := s.tools(ctx)
+	if words := s.end(ctx.Err() == nil); err != nil {
+		return nil, fmt.Errorf("its list of tools: %w%s", inTime(ctx, err), words)
+	}
+	return tools, nil
+}
+
+// tools asks the server what it offers.
+func (s *session) tools(ctx context.Context) (tools []Tool, err error) {
 	for t, err := range s.Tools(ctx, nil) {
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("its list of tools: %w%s", inTime(ctx, err), s.lastWords())
-		case len(tools) == mostTools:
-			return nil, fmt.Errorf("it offers more than %d tools", mostTools)
+		if err != nil {
+			return nil, err
 		}
 		schema, isObject := t.InputSchema.(map[string]any)
-		if t.Name == "" || !isObject {
+		switch {
+		case len(tools) == mostTools:
+			return nil, fmt.Errorf("expected at most %d tools, got more", mostTools)
+		case t.Name == "" || !isObject:
 			return nil, fmt.Errorf("tool %q: expected a name and a schema that is an object", t.Name)
 		}
 		tools = append(tools, Tool{Name: t.Name, Description: t.Description, Schema: schema})
 	}
 	if len(tools) == 0 {
-		return nil, errors.New("it offers no tools")
+		return nil, errors.New("it has no tools")
 	}
 	return tools, nil
 }
@@ -181,9 +189,8 @@ func (s *Set) Call(ctx context.Context, t Tool, arguments map[string]any) (says 
 	case refusal != "":
 		return "error: " + refusal, false, nil
 	}
-	words := (*open).lastWords()
 	late := limited.Err() != nil
-	(*open).end(!late)
+	words := (*open).end(!late)
 	*open = nil
 	if late && ctx.Err() == nil {
 		return fmt.Sprintf("error: no answer within %g seconds: stopped, with all that the server held; the next call "+

@@ -105,9 +105,9 @@ func TestInterrupted(t *testing.T) {
 func TestRefusedAtTheStart(t *testing.T) {
 	stdio := Server{Command: self(t, "stdio")}
 	for want, config := range map[string]Config{
-		`both have a tool "count"`:                         {Servers: []Server{stdio, stdio}},
-		`no licence`:                                       {Servers: []Server{{Command: self(t, "broken")}}},
-		`no-such-program`:                                  {Servers: []Server{{Command: []string{"no-such-program"}}}},
+		`both have a tool "add"`: {Servers: []Server{stdio, stdio}},
+		`no licence`:             {Servers: []Server{{Command: self(t, "broken")}}},
+		`no-such-program`:        {Servers: []Server{{Command: []string{"no-such-program"}}}},
 		`option mcp.1: expected either command or url`:     {Servers: []Server{stdio, {}}},
 		`expected an address such as`:                      {Servers: []Server{{URL: "localhost:80"}}},
 		`MCP server http://127.0.0.1:1/mcp: it does not b`: {Servers: []Server{{URL: "http://127.0.0.1:1/mcp"}}},

@@ -56,38 +56,30 @@ func begin(ctx context.Context, server Server) (*session, error) {
 	var err error
 	s.ClientSession, err = client.Connect(ctx, way, &sdk.ClientSessionOptions{ProtocolVersion: protocol})
 	if err != nil {
-		err = fmt.Errorf("it does not begin a session: %w%s", inTime(ctx, err), s.lastWords())
-		s.end(false)
-		return nil, err
+		words := s.end(ctx.Err() == nil)
+		return nil, fmt.Errorf("it does not begin a session: %w%s", inTime(ctx, err), words)
 	}
 	return s, nil
 }
 
-// end ends the session, a program with all that it has started. A polite end lets the program finish by itself.
-func (s *session) end(polite bool) {
+// end ends the session, a program with all that it has started. A polite end lets the program finish by itself. It
+// returns the end of what the program wrote to its standard error, which is whole only now.
+func (s *session) end(polite bool) (lastWords string) {
 	if s.program != nil {
 		s.program.kill(polite)
 	}
 	if s.ClientSession != nil {
 		s.Close() // how it ends says nothing any more
 	}
-	if s.program != nil {
-		s.program.command.Wait() // it has been killed
-		return
-	}
-	s.client.CloseIdleConnections()
-}
-
-// lastWords is the end of what a program wrote to its standard error.
-func (s *session) lastWords() string {
 	if s.program == nil {
+		s.client.CloseIdleConnections()
 		return ""
 	}
-	text := s.program.words.After("")
-	if text == "" {
-		return ""
+	s.program.command.Wait() // it has been killed
+	if text := s.program.words.After(""); text != "" {
+		return "; its last words: " + quote.End(text, longestWords)
 	}
-	return "; its last words: " + quote.End(text, longestWords)
+	return ""
 }
 
 // program is a server that is talked to over its standard input and output. It reads as its output.
