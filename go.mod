@@ -13,6 +13,7 @@ require (
 	github.com/guptarohit/asciigraph v0.10.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/kljensen/snowball v0.10.0
+	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/ncruces/go-strftime v1.1.0
 	github.com/nlpodyssey/gopickle v0.2.0
 	github.com/parquet-go/parquet-go v0.32.0
@@ -39,10 +40,7 @@ require (
 	mvdan.cc/sh/v3 v3.14.1
 )
 
-require (
-	github.com/modelcontextprotocol/go-sdk v1.8.0
-	github.com/prometheus/procfs v0.22.0
-)
+require github.com/prometheus/procfs v0.22.0
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect

@@ -38,3 +38,17 @@ func TestMcpQA(t *testing.T) {
 		t.Errorf("an answer: %+v, %v", r, err)
 	}
 }
+
+// Making an environment asks no server: a viewer of episodes needs none. Playing without tools, or with a server that
+// is not there, fails at once.
+func TestStartsWithTheFirstEpisode(t *testing.T) {
+	for want, options := range map[string]map[string]any{
+		"set the option tools or mcp": nil,
+		"no-such-program":             {"mcp": `[{command = ["no-such-program"]}]`}, // as on a command line
+	} {
+		env := envtest.Open(t, "McpQA", options)
+		if _, err := env.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", options, err, want)
+		}
+	}
+}

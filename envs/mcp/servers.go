@@ -199,8 +199,11 @@ func (s *Set) Call(ctx context.Context, t Tool, arguments map[string]any) (says 
 	return "", false, fmt.Errorf("%s: tool %s: %w%s", server, t.Name, inTime(limited, err), words)
 }
 
-// End ends the sessions of an episode.
+// End ends the sessions of an episode. There may be no set.
 func (s *Set) End() {
+	if s == nil {
+		return
+	}
 	for i, open := range s.sessions {
 		if open != nil {
 			open.end(true)

@@ -50,7 +50,7 @@ func init() {
 type game struct {
 	Conversation
 	options   *options
-	servers   *mcp.Set
+	servers   *mcp.Set   // from the first episode on
 	questions []question // of a file; nil = generated ones
 	question  question
 }
@@ -78,25 +78,36 @@ func newGame(o *options) (*game, error) {
 		g.questions, failure = readQuestions(o.Problems)
 		err = errors.Join(err, failure)
 	}
-	if err != nil {
-		return nil, err
+	return g, err
+}
+
+// offer asks the servers, once, what they offer: not where an environment is made, which a viewer of episodes also
+// does.
+func (g *game) offer() (err error) {
+	if g.servers != nil {
+		return nil
 	}
 	var taken []string
 	for _, t := range g.Offered {
 		taken = append(taken, t.Name)
 	}
-	if g.servers, err = mcp.Open(o.MCP, taken...); err != nil {
-		return nil, err
+	servers, err := mcp.Open(g.options.MCP, taken...)
+	if err != nil {
+		return err
 	}
-	g.Offered = append(g.Offered, served(g.servers, o.MaxOutput)...)
-	if len(g.Offered) == 0 {
-		return nil, errors.New("no tools are on offer: set the option tools or mcp")
+	offered := append(g.Offered, served(servers, g.options.MaxOutput)...)
+	if len(offered) == 0 {
+		return errors.New("no tools are on offer: set the option tools or mcp")
 	}
-	return g, nil
+	g.servers, g.Offered = servers, offered
+	return nil
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.servers.End()
+	if err := g.offer(); err != nil {
+		return envs.Start{}, err
+	}
 	if g.questions != nil {
 		g.question = envs.At(g.questions, seed)
 	} else {
