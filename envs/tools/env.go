@@ -14,6 +14,7 @@ import (
 	"fmt"
 
 	"gyre/envs"
+	"gyre/envs/mcp"
 	"gyre/envs/reward"
 	"gyre/envs/sandbox"
 )
@@ -25,18 +26,23 @@ type options struct {
 	Terms     [2]int   `option:"terms" range:"[1,100]" doc:"fewest and most numbers of a generated question"`
 	MaxNumber int      `option:"max_number" range:"[1,)" doc:"largest number of a generated question"`
 	Grading   string   `option:"grading" oneof:"strict,lenient" doc:"when an answer counts as the right one"`
-	MaxOutput int      `option:"max_output" range:"[1,)" doc:"characters of a program's output that are shown"`
+	MaxOutput int      `option:"max_output" range:"[1,)" doc:"characters of a program's or an MCP server's output that are shown"`
 	sandbox.Config
+	MCP
 }
+
+// MCP are the options of package mcp, under a name of their own beside those of the sandbox.
+type MCP = mcp.Config
 
 func init() {
 	tag := envs.Native("tools", options{Terms: [2]int{2, 5}, MaxNumber: 999, Grading: string(reward.Lenient),
-		MaxOutput: 2000, Config: sandbox.Defaults}, newGame)
+		MaxOutput: 2000, Config: sandbox.Defaults, MCP: mcp.Defaults}, newGame)
 	envs.Register(
 		tag("CalculatorQA", "questions with a calculator to call", 5, 200,
 			func(o *options) { o.Tools = []string{"calculator"} }),
 		tag("PythonQA", "questions with Python to call, in a sandbox", 5, 200,
 			func(o *options) { o.Tools = []string{"python"} }),
+		tag("McpQA", "questions with the tools of MCP servers (option mcp)", 5, 200, nil),
 	)
 }
 
@@ -44,6 +50,7 @@ func init() {
 type game struct {
 	Conversation
 	options   *options
+	servers   *mcp.Set   // from the first episode on
 	questions []question // of a file; nil = generated ones
 	question  question
 }
@@ -74,7 +81,33 @@ func newGame(o *options) (*game, error) {
 	return g, err
 }
 
+// offer asks the servers, once, what they offer: not where an environment is made, which a viewer of episodes also
+// does.
+func (g *game) offer() (err error) {
+	if g.servers != nil {
+		return nil
+	}
+	var taken []string
+	for _, t := range g.Offered {
+		taken = append(taken, t.Name)
+	}
+	servers, err := mcp.Open(g.options.MCP, taken...)
+	if err != nil {
+		return err
+	}
+	offered := append(g.Offered, served(servers, g.options.MaxOutput)...)
+	if len(offered) == 0 {
+		return errors.New("no tools are on offer: set the option tools or mcp")
+	}
+	g.servers, g.Offered = servers, offered
+	return nil
+}
+
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
+	g.servers.End()
+	if err := g.offer(); err != nil {
+		return envs.Start{}, err
+	}
 	if g.questions != nil {
 		g.question = envs.At(g.questions, seed)
 	} else {
@@ -89,6 +122,7 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	if isCall || err != nil {
 		return r, err
 	}
+	g.servers.End()
 	outcome := "The answer is wrong."
 	if r.Success = reward.GradeAnswer(action, g.question.gold, reward.Mode(g.options.Grading)).Correct; r.Success {
 		outcome = "The answer is right."
@@ -98,13 +132,19 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	return g.Answered(r, outcome)
 }
 
+// Close ends the episode, and with it the sessions of its servers.
+func (g *game) Close() error {
+	g.servers.End()
+	return g.Conversation.Close()
+}
+
 // Solve calls the first tool with what is to be computed and answers what it says. Questions of a file say no such
 // thing: they are answered at once.
 func (g *game) Solve() ([]string, bool) {
 	switch {
 	case !g.Running():
 		return nil, false
-	case g.question.expression == "" || len(g.Offered) == 0 || g.Calls() > 0:
+	case g.question.expression == "" || g.Offered[0].Call != nil || g.Calls() > 0:
 		return []string{g.question.gold}, true
 	}
 	return []string{CallOf(g.Offered[0], g.question.expression)}, true

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gyre/envs/arithmetic"
+	"gyre/envs/mcp"
 	"gyre/envs/sandbox"
 )
 
@@ -40,10 +41,7 @@ func python(box *sandbox.Sandbox, most int) Tool {
 				return "", err
 			}
 			o := outcomes[0]
-			text := strings.TrimRight(o.Stdout, "\n")
-			if len(text) > most {
-				text = strings.ToValidUTF8(text[:most], "") + "\n… (cut off)"
-			}
+			text := cut(strings.TrimRight(o.Stdout, "\n"), most)
 			switch {
 			case o.Status == sandbox.Failed:
 				text += "\nerror: " + o.Error
@@ -56,4 +54,24 @@ func python(box *sandbox.Sandbox, most int) Tool {
 			return text, nil
 		},
 	}
+}
+
+// served are the tools of MCP servers.
+func served(set *mcp.Set, most int) (offered []Tool) {
+	for _, t := range set.Tools {
+		offered = append(offered, Tool{Name: t.Name, Description: t.Description, Schema: t.Schema,
+			Call: func(ctx context.Context, arguments map[string]any) (string, bool, error) {
+				says, valid, err := set.Call(ctx, t, arguments)
+				return cut(says, most), valid, err
+			}})
+	}
+	return offered
+}
+
+// cut is the beginning of a text that is too long.
+func cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "\n… (cut off)"
+	}
+	return text
 }
