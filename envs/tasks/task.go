@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -57,10 +58,9 @@ func Read(folder fs.FS, name string) (*Task, error) {
 
 // readAll reads a folder that is a task, or whose folders are, in the order of their names.
 func readAll(dir string) ([]*Task, error) {
-	root := os.DirFS(dir)
 	for _, layout := range layouts {
-		if _, err := fs.Stat(root, layout.file); err == nil {
-			task, err := Read(root, path.Base(dir))
+		if _, err := os.Stat(filepath.Join(dir, layout.file)); err == nil {
+			task, err := readFolder(dir)
 			return []*Task{task}, err
 		}
 	}
@@ -74,17 +74,46 @@ func readAll(dir string) ([]*Task, error) {
 		if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
-		folder, err := fs.Sub(root, entry.Name())
-		if err != nil {
-			return nil, err
-		}
-		task, err := Read(folder, entry.Name())
+		task, err := readFolder(filepath.Join(dir, entry.Name()))
 		all, problems = append(all, task), append(problems, err)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: neither a task nor a folder of tasks", dir)
 	}
 	return all, errors.Join(problems...)
+}
+
+// readFolder reads the task of a folder of this machine.
+func readFolder(dir string) (*Task, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return Read(contained{root}, filepath.Base(dir))
+}
+
+// contained has the plain files of a folder and nothing else: a task comes from others, and what it links to outside
+// would get into the session.
+type contained struct{ root *os.Root }
+
+// largest is the size of a file, which is kept in memory.
+const largest = 256 << 20
+
+// Open refuses what is no plain file before it is opened, since a FIFO would wait for who writes into it.
+func (c contained) Open(name string) (fs.File, error) {
+	info, err := c.root.Stat(name)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("expected a plain file")}
+	}
+	if err == nil && info.Mode().IsRegular() && info.Size() > largest {
+		err = &fs.PathError{Op: "open", Path: name,
+			Err: fmt.Errorf("%d MiB, expected at most %d", info.Size()>>20, largest>>20)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.root.FS().Open(name)
 }
 
 // filesIn are the files of a folder, for a place in the session.
@@ -108,6 +137,9 @@ func fileOf(folder fs.FS, name, place string) (sandbox.File, error) {
 	info, err := fs.Stat(folder, name)
 	if err != nil {
 		return sandbox.File{}, err
+	}
+	if info.IsDir() {
+		return sandbox.File{}, fmt.Errorf("%s links to a folder: expected the folder itself", name)
 	}
 	content, err := fs.ReadFile(folder, name)
 	return sandbox.File{Path: place, Mode: info.Mode().Perm(), Content: content}, err

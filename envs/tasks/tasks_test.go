@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -251,5 +252,60 @@ func TestRefusals(t *testing.T) {
 		if _, err := spec.Make(map[string]any{option: value}); err == nil || !strings.Contains(err.Error(), option) {
 			t.Errorf("%s: %v", option, err)
 		}
+	}
+}
+
+// What a folder links to outside of it does not get into a session, and what is no plain file is not waited for.
+func TestFoldersAreContained(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		put  func(path string) error
+		want string
+	}{
+		"a link outside":     {func(path string) error { return os.Symlink(secret, path) }, "escapes"},
+		"a folder outside":   {func(path string) error { return os.Symlink(filepath.Dir(secret), path) }, "escapes"},
+		"a way up":           {func(path string) error { return os.Symlink("../../../..", path) }, "escapes"},
+		"a folder within":    {func(path string) error { return os.Symlink("a", path) }, "links to a folder"},
+		"a FIFO":             {func(path string) error { return syscall.Mkfifo(path, 0o600) }, "expected a plain file"},
+		"a file that is big": {func(path string) error { return sparse(path, 1<<30) }, "1024 MiB, expected at most 256"},
+		"a link within":      {func(path string) error { return os.Symlink("a/b", path) }, ""},
+	} {
+		for _, place := range []string{"environment/odd", "tests/odd"} {
+			dir := write(t, harborTask)
+			if place == "tests/odd" && strings.HasSuffix(name, "within") {
+				continue // the folder a is beside it in environment only
+			}
+			if err := c.put(filepath.Join(dir, "one", place)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := readAll(dir)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "odd")) {
+				t.Errorf("%s as %s: %v, want %q", name, place, err, c.want)
+			}
+		}
+	}
+}
+
+func sparse(path string, size int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(size)
+}
+
+// A reward that is no file is none.
+func TestRewardThatIsAFolder(t *testing.T) {
+	files := maps.Clone(harborTask)
+	files["tests/test.sh"] = "#!/bin/bash\nmkdir -p /logs/verifier/reward.txt /logs/verifier/reward.json\n"
+	g := envtest.Play[*game](t, "tasks", map[string]any{"path": write(t, files)}, 0)
+	r, err := g.Step(t.Context(), "done")
+	if err != nil || !r.Done || r.Reward != 0 || r.Info["final_tests_unread"] != 1 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

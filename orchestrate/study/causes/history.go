@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNothing means that a run has left nothing to compare.
-var ErrNothing = errors.New("neither episodes (run.save_rollouts) nor two steps of metrics: nothing can be compared")
+var ErrNothing = errors.New("fewer than two steps with episodes (run.save_rollouts) or with metrics: nothing can be compared")
 
 // mostSteps bounds how many files of episodes are read: of longer runs evenly spread ones are.
 const mostSteps = 240
