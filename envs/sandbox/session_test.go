@@ -137,9 +137,9 @@ python3 -c "import site, os; os.makedirs(site.getusersitepackages())"; echo work
 		Env:     map[string]string{"MORE": "x"},
 		Collect: []string{"reward.txt", "other.txt"},
 		Files: []File{{Path: "/tests/test.sh", Mode: 0o755, Content: []byte(
-			`ls /tests /logs/verifier /proc | grep -c '^[0-9]'; pwd; cat done.txt; ls -A $HOME; echo $MORE $BASH_ENV
+			`set -- /proc/[0-9]*; echo $#; pwd; cat done.txt; ls -A $HOME; echo $MORE $BASH_ENV
 [ -e /logs/verifier/reward.txt ] && echo forged; echo 0.5 > /logs/verifier/reward.txt; sleep 1000 & exit 4`)}}})
-	if err != nil || said.Output != "4\n/app\nwork\nx\n" || said.Status != 4 || said.End != Exited ||
+	if err != nil || said.Output != "2\n/app\nwork\nx\n" || said.Status != 4 || said.End != Exited ||
 		strings.TrimSpace(said.Found["reward.txt"]) != "0.5" || len(said.Found["other.txt"]) != 0 {
 		t.Errorf("%+v, %v", said, err)
 	}
