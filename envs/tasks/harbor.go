@@ -80,7 +80,7 @@ func readHarbor(folder fs.FS, t *Task) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fs.Stat(folder, "tests/test.sh"); err != nil {
+	if err := unixLines(folder, "tests/test.sh"); err != nil {
 		return err
 	}
 	t.Trial = sandbox.Trial{Files: executable(tests, "/tests/test.sh"), Command: []string{"/tests/test.sh"},

@@ -87,14 +87,18 @@ func judgeHarbor(said sandbox.Said) (outcome, error) {
 // result is a line of pytest's summary (-rA), which stands at the end of the output.
 var result = regexp.MustCompile(`(?m)^(PASSED|FAILED|ERROR|XFAIL|XPASS) \S`)
 
+// colour is what a terminal is told, which --color=yes and FORCE_COLOR put around every word of the summary.
+var colour = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
 // judgePytest counts what pytest says of each test; all have to pass.
 func judgePytest(said sandbox.Said) (outcome, error) {
-	at := strings.LastIndex(said.Output, "short test summary info")
+	output := colour.ReplaceAllString(said.Output, "")
+	at := strings.LastIndex(output, "short test summary info")
 	if at < 0 {
 		return outcome{}, errSilent
 	}
 	passed, tests := 0.0, 0.0
-	for _, line := range result.FindAllStringSubmatch(said.Output[at:], -1) {
+	for _, line := range result.FindAllStringSubmatch(output[at:], -1) {
 		tests++
 		passed += envs.Indicator(line[1] == "PASSED" || line[1] == "XFAIL")
 	}

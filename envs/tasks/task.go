@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -143,6 +144,15 @@ func fileOf(folder fs.FS, name, place string) (sandbox.File, error) {
 	}
 	content, err := fs.ReadFile(folder, name)
 	return sandbox.File{Path: place, Mode: info.Mode().Perm(), Content: content}, err
+}
+
+// unixLines refuses a script that bash would misread: it takes the carriage return for a part of each line's last word.
+func unixLines(folder fs.FS, script string) error {
+	content, err := fs.ReadFile(folder, script)
+	if err == nil && bytes.Contains(content, []byte("\r\n")) {
+		err = fmt.Errorf("%s: Windows line ends, which bash misreads: expected Unix ones (sed -i 's/\\r$//' %[1]s)", script)
+	}
+	return err
 }
 
 // text reads a file that may be missing.

@@ -166,7 +166,20 @@ var terminalBenchTask = map[string]string{
 	"solution.sh":         "#!/bin/bash\ncat seed.txt > hello.txt\n",
 	"tests/expected":      "seed\n",
 	"run-tests.sh": "if cmp -s hello.txt $TEST_DIR/expected; then w=PASSED; else w=FAILED; fi\n" +
-		"echo '==== short test summary info ===='\necho \"$w ../tests/test_outputs.py::test_hello\"\necho \"PASSED x::$A\"\n",
+		"echo '==== short test summary info ===='\necho \"$w ../tests/test_outputs.py::test_hello\"\n" +
+		"echo -e \"\\e[32mPASSED\\e[0m x::\\e[1m$A\\e[0m\"\n", // as with --color=yes
+}
+
+// A script with Windows' line ends would fail in every episode, so its folder is refused.
+func TestScriptWithWindowsLineEnds(t *testing.T) {
+	for script, files := range map[string]map[string]string{"run-tests.sh": terminalBenchTask, "tests/test.sh": harborTask} {
+		files = maps.Clone(files)
+		files[script] = strings.ReplaceAll(files[script], "\n", "\r\n")
+		_, err := readAll(write(t, files))
+		if err == nil || !strings.Contains(err.Error(), script+": Windows line ends") {
+			t.Errorf("%s: %v", script, err)
+		}
+	}
 }
 
 func TestTerminalBench(t *testing.T) {

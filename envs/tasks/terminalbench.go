@@ -65,6 +65,9 @@ func readTerminalBench(folder fs.FS, t *Task) error {
 		}
 	}
 	script, err := fileOf(folder, "run-tests.sh", "/tests/run-tests.sh")
+	if err == nil {
+		err = unixLines(folder, "run-tests.sh")
+	}
 	if err != nil {
 		return err
 	}

@@ -64,8 +64,8 @@ func (c *Config) checkSampling(report func(key, format string, args ...any)) {
 	}
 	for _, e := range c.Envs {
 		if e.GroupSize < c.Sampling.Floor {
-			report("sampling.floor", "%d episodes in each group are more than the %d of a group of %s: lower it, or "+
-				"raise group_size", c.Sampling.Floor, e.GroupSize, e.Tag)
+			report("sampling.floor", "%d episodes in each group are more than the %d of a group of %s: expected a "+
+				"group_size of at least %[1]d, or a lower floor (2 is the least)", c.Sampling.Floor, e.GroupSize, e.Tag)
 			return
 		}
 	}
