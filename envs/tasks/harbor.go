@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -80,22 +81,17 @@ func readHarbor(folder fs.FS, t *Task) error {
 	if err != nil {
 		return err
 	}
-	if err := unixLines(folder, "tests/test.sh"); err != nil {
+	at := slices.IndexFunc(tests, func(f sandbox.File) bool { return f.Path == "/tests/test.sh" })
+	if at < 0 {
+		return errors.New("no tests/test.sh, the script that judges")
+	}
+	if err := unixLines("tests/test.sh", tests[at]); err != nil {
 		return err
 	}
-	t.Trial = sandbox.Trial{Files: executable(tests, "/tests/test.sh"), Command: []string{"/tests/test.sh"},
+	tests[at].Mode |= 0o755 // which archives and checkouts may lose
+	t.Trial = sandbox.Trial{Files: tests, Command: []string{"/tests/test.sh"},
 		Env: h.Verifier.Env, Limit: limit, Collect: []string{rewardJSON, rewardText, reportJSON}}
 	t.judge = judgeHarbor
 	t.Solution, err = text(folder, "solution/solve.sh")
 	return err
-}
-
-// executable lets a script be run whatever its permissions, which archives and checkouts may lose.
-func executable(files []sandbox.File, path string) []sandbox.File {
-	for i := range files {
-		if files[i].Path == path {
-			files[i].Mode |= 0o755
-		}
-	}
-	return files
 }

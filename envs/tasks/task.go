@@ -147,12 +147,11 @@ func fileOf(folder fs.FS, name, place string) (sandbox.File, error) {
 }
 
 // unixLines refuses a script that bash would misread: it takes the carriage return for a part of each line's last word.
-func unixLines(folder fs.FS, script string) error {
-	content, err := fs.ReadFile(folder, script)
-	if err == nil && bytes.Contains(content, []byte("\r\n")) {
-		err = fmt.Errorf("%s: Windows line ends, which bash misreads: expected Unix ones (sed -i 's/\\r$//' %[1]s)", script)
+func unixLines(name string, script sandbox.File) error {
+	if bytes.Contains(script.Content, []byte("\r\n")) {
+		return fmt.Errorf("%s: Windows line ends, which bash misreads: expected Unix ones (sed -i 's/\\r$//' %[1]s)", name)
 	}
-	return err
+	return nil
 }
 
 // text reads a file that may be missing.

@@ -66,7 +66,7 @@ func readTerminalBench(folder fs.FS, t *Task) error {
 	}
 	script, err := fileOf(folder, "run-tests.sh", "/tests/run-tests.sh")
 	if err == nil {
-		err = unixLines(folder, "run-tests.sh")
+		err = unixLines("run-tests.sh", script)
 	}
 	if err != nil {
 		return err
